@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures_core::Stream;
 use highwater::http::HeaderValue;
 use highwater::{
-    Body, Bytes, Error, FromRequest, Handler, MiddlewareRequest, Next, Path, Request, Response,
-    Router, StatusCode, Upgraded, blocking, layer,
+    Body, Bytes, Error, FromRequest, Handler, Next, OwnedRequest, Path, Request, Response, Router,
+    StatusCode, Upgraded, blocking, layer,
 };
 
 /// Panics when it is dropped.
@@ -196,7 +196,7 @@ fn extension() -> Router {
     }))
 }
 
-async fn middleware(request: MiddlewareRequest, next: Next) -> Response {
+async fn middleware(request: OwnedRequest, next: Next) -> Response {
     let _bomb = Bomb;
     next.run(request).await
 }

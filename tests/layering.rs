@@ -68,7 +68,7 @@ const WIRELESS: &[&str] = &["app", "tower"];
 const WIRELESS_CORE: &[&str] = &["http", "limit", "percent", "prng", "route", "time"];
 
 /// Where one of them prepares answers for a wire all the same, and which: a part of the core.
-const PREPARING: (&str, &str) = ("app/fixed.rs", "http1");
+const PREPARING: (&str, &str) = ("app/prepared.rs", "http1");
 
 /// The one crate that may hold `unsafe`.
 const UNSAFE_CRATE: &str = "highwater-sys";
@@ -489,7 +489,7 @@ fn wires_are_seen() {
         ("app/request.rs", "use highwater_core::{http1::FieldLines, route, driver::ConnId};", 2),
         ("app/request.rs", "fn f() -> highwater_core::http1::Scratch { f() }", 1),
         ("app/request.rs", "// highwater_core::http1", 0),
-        ("app/fixed.rs", "use highwater_core::http1::FieldLines;", 0),
+        ("app/prepared.rs", "use highwater_core::http1::FieldLines;", 0),
         ("app/tests/mod.rs", "use highwater_core::http1::Connection;", 0),
         ("tower/upgrade.rs", "use hyper::server::conn::http1;", 0),
         ("tower/body.rs", "use highwater_core::http1::Decoder;", 1),

@@ -19,27 +19,6 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
         &["network", "threads"],
         "the simulated network holds the threads that act during its steps; the threads act on the network",
     ),
-    (
-        "highwater/app",
-        &[
-            "dispatch",
-            "endpoint",
-            "finisher",
-            "extract",
-            "find",
-            "fixed",
-            "handler",
-            "layer",
-            "middleware",
-            "offload",
-            "refusal",
-            "request",
-            "scope",
-            "stack",
-            "worker_local",
-        ],
-        "to be ended: a request refers to its application, because extractors need it; the application passes the request to handlers",
-    ),
 ];
 
 /// Modules of one folder of which each leads to each other: the folder, and their names.

@@ -12,7 +12,7 @@ use highwater::{
 /// What a layer observed: path, status, whether the answer was complete, and its bytes.
 type Told = Arc<Mutex<Vec<(String, u16, bool, u64)>>>;
 
-fn log(told: &Told) -> impl Layer {
+fn log(told: &Told) -> Layer {
     let told = Arc::clone(told);
     layer::on_end(move |request: &Request<'_>, ended: &layer::Ended| {
         let (status, complete) = (ended.status().as_u16(), ended.is_complete());

@@ -302,16 +302,15 @@ fn security_headers_are_checked() {
     }
 }
 
-/// Purpose: a layer of one's own type is given like any other, and `everywhere` keeps what it is.
+/// Purpose: a type of one's own that becomes a layer is given like any other, and `everywhere` keeps what it is.
 #[test]
 fn own_layers() {
     struct Teapot;
-    impl Layer for Teapot {
-        fn parts(&self) -> layer::Parts {
-            layer::Parts::ON_RESPONSE
-        }
-        fn on_response(&self, _: &Request<'_>, response: &mut highwater::Response) {
-            response.set_status(StatusCode::IM_A_TEAPOT);
+    impl From<Teapot> for Layer {
+        fn from(_: Teapot) -> Layer {
+            layer::on_response(|_: &Request<'_>, response: &mut highwater::Response| {
+                response.set_status(StatusCode::IM_A_TEAPOT);
+            })
         }
     }
     let routes = |router: Router| router.get("/x", || "x").get("/fixed", fixed("x"));
@@ -320,6 +319,37 @@ fn own_layers() {
         (client.get("/x").status, client.get("/fixed").status.as_u16()),
         (StatusCode::IM_A_TEAPOT, 200)
     );
-    let client = Client::new(routes(Router::new().layer(Teapot.everywhere())));
+    let client = Client::new(routes(Router::new().layer(Layer::from(Teapot).everywhere())));
     assert_eq!(client.get("/fixed").status, 418);
+}
+
+/// Purpose: a body that the server has no memory for is refused in the shape of its route's errors, and behind the
+/// layers that cover everything there, whether or not they read the request.
+#[test]
+fn refusals_for_memory_have_the_shape_of_their_route() {
+    let inner = Router::new()
+        .errors(|error: &Error| format!("<{}>", error.code()))
+        .layer(cors().origin(SHOP).origin("https://admin.example"))
+        .post("/files", |body: highwater::Bytes| body.len().to_string());
+    let plain = Router::new()
+        .errors(|error: &Error| format!("[{}]", error.code()))
+        .post("/files", |body: highwater::Bytes| body.len().to_string());
+    let router = Router::new().nest("/in", inner).nest("/plain", plain);
+    let config = highwater::ServerConfig {
+        body_memory_max: Some(1000),
+        ..highwater::ServerConfig::default()
+    };
+    let client = highwater::testing::Setup::new(router).config(config).start();
+    let heard = |path: &str| {
+        let mut connection = client.connect();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\nOrigin: {SHOP}\r\n");
+        connection.send(format!("{head}Content-Length: 4000\r\n\r\n"));
+        connection.send("x".repeat(2000));
+        String::from_utf8_lossy(connection.heard()).into_owned()
+    };
+    let inside = heard("/in/files");
+    assert!(inside.starts_with("HTTP/1.1 503 ") && inside.ends_with("<overloaded>"), "{inside}");
+    assert!(inside.contains(&format!("access-control-allow-origin: {SHOP}")), "{inside}");
+    let plain = heard("/plain/files");
+    assert!(plain.starts_with("HTTP/1.1 503 ") && plain.ends_with("[overloaded]"), "{plain}");
 }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use highwater::server::TransportChoice;
 use highwater::testing::Client;
 use highwater::{
-    Bytes, MiddlewareRequest, Next, PerWorker, Router, Server, ServerConfig, StatusCode,
-    WorkerLocal, blocking, layer,
+    Bytes, Next, OwnedRequest, PerWorker, Router, Server, ServerConfig, StatusCode, WorkerLocal,
+    blocking, layer,
 };
 
 /// A value that cannot leave its thread.
@@ -65,7 +65,7 @@ fn handlers_share_what_their_worker_has() {
 /// once that of the client which was made last, and jobs of the first never ran.
 #[test]
 fn two_clients_on_one_thread() {
-    let pass = async |request: MiddlewareRequest, next: Next| next.run(request).await;
+    let pass = async |request: OwnedRequest, next: Next| next.run(request).await;
     let app = || counting().layer(layer::around(pass)).get("/blocking", blocking(|| "done"));
     let (first, second) = (Client::new(app()), Client::new(app()));
     for round in 1..=3 {

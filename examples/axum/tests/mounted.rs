@@ -216,7 +216,7 @@ fn failures_of_services() {
 /// covers everything is seen on what the tower ones do not cover.
 #[test]
 fn layers_of_both_kinds() {
-    fn mark(name: &'static str) -> impl Layer {
+    fn mark(name: &'static str) -> Layer {
         layer::on_response(move |_: &Request<'_>, response: &mut Response| {
             response.append_header(header::VIA, HeaderValue::from_static(name));
         })

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use highwater::cache::{Cache, CacheLimits};
 use highwater::{
-    Error, IntoResponse, Json, MiddlewareRequest, Next, Request, Response, Router, fixed, layer,
+    Error, IntoResponse, Json, Next, OwnedRequest, Request, Response, Router, fixed, layer,
 };
 use serde::Serialize;
 
@@ -97,7 +97,7 @@ fn behind_around(router: Router, count: u32) -> Router {
     (0..count).fold(router, |router, _| router.layer(layer::around(pass)))
 }
 
-async fn pass(request: MiddlewareRequest, next: Next) -> Response {
+async fn pass(request: OwnedRequest, next: Next) -> Response {
     next.run(request).await
 }
 

@@ -4,8 +4,9 @@
 use highwater_core::http::Head;
 use highwater_core::time::Instant;
 
-use super::dispatch::{App, Target};
-use super::fixed::FixedResponse;
+use super::application::App;
+use super::prepared::FixedResponse;
+use super::target::Target;
 use crate::admission::priority::Priority;
 use crate::admission::worker::Rules;
 
@@ -53,6 +54,6 @@ impl App {
 
     /// Refusal number `n`, in the shape of the target's errors.
     pub(crate) fn refusal(&self, target: Target, n: u32) -> &FixedResponse {
-        self.shared.refusals[usize::from(self.shared.scope_id(target))].get(n)
+        self.shared.refusals[usize::from(self.shared.facts.scope_id(target))].get(n)
     }
 }

@@ -5,22 +5,22 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use highwater_core::http::Method as CoreMethod;
 use highwater_core::route;
-use http::{HeaderValue, Method};
 
+use super::application::{App, Endpoint, Methods, Shared};
 use super::build_error::BuildError;
-use super::dispatch::{App, Endpoint, PathId, ScopeId, Shared};
 use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
-use super::find::{Allowed, Methods};
-use super::fixed::Covered;
+use super::facts::{Allowed, EndpointFacts, Facts, States};
 use super::handler::Kind;
+use super::path_routes::{PathRoutes, allow};
+use super::prepared::Covered;
 use super::refusal::Refusals;
 use super::router::{Route, Router};
 use super::scope::Scope;
 use super::sites::Sites;
 use super::stack::Effect;
+use super::target::{PathId, ScopeId};
 use super::worker_local::GivenLocal;
 use crate::admission::route_limit::{Concurrency, RouteLimit};
 
@@ -37,7 +37,7 @@ impl Router {
     pub fn build(self) -> Result<App, BuildError> {
         let priority_field = self.priority_field.as_deref().map(Box::from);
         let mut build = Build { priority_field, ..Build::default() };
-        build.add_router(self, "", &Scope::default());
+        build.add_router(self, "", &Scope::default(), &States::new());
         build.finish()
     }
 }
@@ -49,6 +49,8 @@ struct Build {
     paths: Vec<PathRoutes>,
     prefixes: route::Router<ScopeId>,
     scopes: Vec<Scope>,
+    /// By scope.
+    states: Vec<States>,
     endpoints: Vec<(Route, ScopeId)>,
     wants_peer: bool,
     wants_runtime: bool,
@@ -58,23 +60,15 @@ struct Build {
     problems: Vec<String>,
 }
 
-/// The routes registered for one pattern.
-struct PathRoutes {
-    pattern: String,
-    scope: ScopeId,
-    by_method: Vec<(Method, u16)>,
-    any: Option<u16>,
-}
-
 impl Build {
-    /// Adds a router below `prefix`, within `outer`.
-    fn add_router(&mut self, router: Router, prefix: &str, outer: &Scope) {
+    /// Adds a router below `prefix`, within `outer` and the states `around` it.
+    fn add_router(&mut self, router: Router, prefix: &str, outer: &Scope, around: &States) {
         self.wants_peer |= router.wants_peer;
         self.wants_runtime |= router.wants_runtime;
         self.add_worker_locals(router.worker_locals);
         let Router { routes, nested, states, layers, fallbacks, .. } = router;
         let (renderer, concurrency) = (router.renderer, router.concurrency);
-        let mut scope = outer.clone();
+        let (mut scope, mut known) = (outer.clone(), around.clone());
         let place = if prefix.is_empty() { "/" } else { prefix };
         if let Some(concurrency) = concurrency {
             self.check_concurrency(place, concurrency);
@@ -90,8 +84,8 @@ impl Build {
                 ));
             }
             given.push(state.id);
-            scope.states.retain(|(id, _)| *id != state.id);
-            scope.states.push((state.id, state.value));
+            known.retain(|(id, _)| *id != state.id);
+            known.push((state.id, state.value));
         }
         for problem in layers.iter().flat_map(|layer| layer.problems()) {
             self.problems.push(format!("{place}: {problem}"));
@@ -100,6 +94,7 @@ impl Build {
         scope.renderer = renderer.or(scope.renderer);
         let id = self.scopes.len().min(COUNT_MAX) as ScopeId;
         self.scopes.push(scope.clone());
+        self.states.push(known.clone());
         self.claim_prefix(prefix, id);
         for route in routes {
             self.add_route(route, prefix, id);
@@ -113,7 +108,7 @@ impl Build {
                 ));
                 continue;
             }
-            self.add_router(router, &format!("{prefix}{below}"), &scope);
+            self.add_router(router, &format!("{prefix}{below}"), &scope, &known);
         }
         // A path that has routes of its own answers 405 for other methods, like any other.
         let is_free = |route: &Route| !self.places.contains_key(&full_path(prefix, &route.path));
@@ -223,7 +218,7 @@ impl Build {
     fn check_route(&mut self, route: &Route, scope: ScopeId) {
         let place = format!("{} {}", route.methods_text(), route.path);
         let description = &route.description;
-        let states = &self.scopes[usize::from(scope)].states;
+        let states = &self.states[usize::from(scope)];
         for (id, name) in &description.requirements.states {
             if !states.iter().any(|(given, _)| given == id) {
                 self.problems.push(format!(
@@ -364,12 +359,19 @@ impl Build {
         let limits: Vec<_> =
             endpoints.iter().map(|(route, scope)| self.limit_of(route, *scope)).collect();
         let has_limits = limits.iter().any(Option::is_some);
+        let facts = Facts {
+            endpoints: endpoints
+                .iter()
+                .map(|(route, scope)| endpoint_facts(&paths, route_of[&route.path], route, *scope))
+                .collect(),
+            allowed,
+            allowed_anywhere: allow(&anywhere),
+            states: self.states,
+            drain: Arc::default(),
+        };
         let made = endpoints.into_iter().zip(limits).zip(covered);
-        let endpoints = made.map(|(((route, scope), limit), covered)| Endpoint {
+        let endpoints = made.map(|(((route, _), limit), covered)| Endpoint {
             covered,
-            path: route_of[&route.path].index() as PathId,
-            route: route_of[&route.path],
-            scope,
             kind: route.description.kind,
             body: body_use(&route),
             body_max: route.description.options.body_max,
@@ -384,15 +386,13 @@ impl Build {
             paths,
             prefixes: self.prefixes,
             infos,
-            allowed,
-            allowed_anywhere: allow(&anywhere),
+            facts,
             refusals,
-            wants_known: self.scopes.iter().any(Scope::wants_known),
+            retains: self.scopes.iter().any(Scope::retains),
             panics: Arc::default(),
             scopes: self.scopes,
             wants_peer,
             wants_runtime: self.wants_runtime,
-            drain: Arc::default(),
             has_limits,
             found_limits: self.found_limits,
             priority_field: self.priority_field,
@@ -401,61 +401,24 @@ impl Build {
     }
 }
 
-impl PathRoutes {
-    /// The table of this path, with everything that falls back on another method written out.
-    fn methods(&self, path: PathId) -> Methods {
-        let of = |method: &str| {
-            let own = self.by_method.iter().find(|(existing, _)| existing.as_str() == method);
-            own.map(|(_, endpoint)| *endpoint)
-        };
-        let mut named = [self.any; CoreMethod::NAMED.len() + 1];
-        for method in CoreMethod::NAMED {
-            let fallback = if method == CoreMethod::Head { of("GET") } else { None };
-            named[method as usize] = of(method.as_str()).or(fallback).or(self.any);
-        }
-        let others = self.by_method.iter().filter(|(method, _)| !has_name(method));
-        let others = others.map(|(method, endpoint)| (method.as_str().into(), *endpoint));
-        Methods { named, others: others.collect(), path }
-    }
-
-    /// The methods of `Allow` (RFC 9110 §10.2.1), in the order of registration.
-    fn allowed_methods(&self) -> Vec<String> {
-        if self.any.is_some() {
-            // `Allow` cannot express "any method"; these are the methods that a peer may know.
-            let all = CoreMethod::NAMED.iter().map(|method| method.as_str());
-            return all.filter(|method| *method != "CONNECT").map(String::from).collect();
-        }
-        let mut methods = Vec::new();
-        for (method, _) in &self.by_method {
-            methods.push(method.to_string());
-            if *method == Method::GET {
-                methods.push(String::from("HEAD"));
-            }
-        }
-        methods.push(String::from("OPTIONS"));
-        methods
-    }
-}
-
 /// The path of a route below `prefix`, where `/` is the prefix itself.
 fn full_path(prefix: &str, path: &str) -> String {
     if !prefix.is_empty() && path == "/" { prefix.into() } else { format!("{prefix}{path}") }
 }
 
-/// Whether the core has a name for a method.
-fn has_name(method: &Method) -> bool {
-    CoreMethod::from_token(method.as_str().as_bytes()) != CoreMethod::Other
-}
-
-/// The value of `Allow`: each method once.
-fn allow(methods: &[String]) -> HeaderValue {
-    let mut unique: Vec<&str> = Vec::new();
-    for method in methods {
-        if !unique.contains(&method.as_str()) {
-            unique.push(method);
-        }
+fn endpoint_facts(
+    paths: &route::Router<Methods>,
+    id: route::RouteId,
+    route: &Route,
+    scope: ScopeId,
+) -> EndpointFacts {
+    EndpointFacts {
+        pattern: paths.pattern(id).into(),
+        params: paths.param_names(id).into(),
+        path: id.index() as PathId,
+        scope,
+        body_max: route.description.options.body_max,
     }
-    HeaderValue::try_from(unique.join(", ")).expect("methods are tokens")
 }
 
 fn body_use(route: &Route) -> BodyUse {

@@ -12,46 +12,89 @@
 //! parts to that future or job ([`ResponseFinisher`]).
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use highwater_core::http::{Head, Method};
+use bytes::Bytes;
+use highwater_core::http::{Head, Method, OwnedHead};
 use highwater_core::route::Params;
+use http::Extensions;
 
-use super::dispatch::{App, Outcome, Shared, Target};
+use super::application::{App, Shared};
 use super::error::Error;
 use super::extract::BodyUse;
-use super::finisher::{Kept, ResponseFinisher, guarded};
-use super::fixed::{Covered, Template};
+use super::facts::Facts;
+use super::finisher::{ResponseFinisher, guarded};
 use super::guard::{self, GuardedFuture};
 use super::handler::Kind;
 use super::into_response::IntoResponse;
-use super::layer::Ended;
-use super::middleware::{MiddlewareRequest, Next};
-use super::request::{Incoming, Request};
+use super::layer::{Around, Ended, LayerFuture, Next};
+use super::outcome::Outcome;
+use super::prepared::{Covered, Template};
+use super::request::{Application, Owned, OwnedBody, OwnedRequest, Request};
 use super::response::Response;
 use super::scope::Scope;
 use super::stack::{Effect, HANDLER};
+use super::target::Target;
 
-/// The parts of a request that are kept after its bytes are dropped: for layers that observe how its answer
-/// ended, or that change the server's own answers.
-#[derive(Debug)]
-pub(crate) struct Known {
-    target: Target,
-    kept: Kept,
+impl Application for Shared {
+    #[inline]
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn responds(&self, target: Target, depth: usize) -> bool {
+        self.scope(target).stack.responds(depth)
+    }
+
+    fn render(&self, target: Target, response: Response) -> Response {
+        self.scope(target).render(response)
+    }
+
+    fn respond(&self, request: &Request<'_>, response: Response) -> Response {
+        let scope = self.scope(request.route());
+        let layers = &scope.stack.segment(request.depth()).responses;
+        scope.respond(layers, HANDLER, request, response)
+    }
+
+    fn pass_on(&self, request: OwnedRequest) -> (Outcome<'_>, Option<OwnedRequest>) {
+        let scope = self.scope(request.route());
+        let segment = scope.stack.segment(request.depth());
+        let Some(around) = &segment.around else {
+            return (self.pass(scope, &request), Some(request));
+        };
+        if !segment.requests.is_empty()
+            && let Some(response) = self.ask(&request)
+        {
+            return (Outcome::Ready(response), Some(request));
+        }
+        let future = surround(&**around, ResponseFinisher::of(&request), request);
+        (Outcome::Later(GuardedFuture::of(future)), None)
+    }
+
+    fn report_panics(&self, target: Option<Target>, sent_id: Option<&[u8]>) {
+        Shared::report_panics(self, target, sent_id);
+    }
+}
+
+/// Calls the asynchronous part at the inner end of the segment that the request is in.
+fn surround(around: &Around, finisher: ResponseFinisher, request: OwnedRequest) -> LayerFuture {
+    let next = Next::new(Arc::clone(request.app()), request.depth() + 1);
+    around(request, next, finisher)
 }
 
 impl Shared {
     /// Like `App::call`, for a route that layers cover.
     pub(super) fn call_covered<'s>(
-        self: &'s Arc<Self>,
+        &'s self,
         scope: &'s Scope,
         request: &Request<'_>,
     ) -> Outcome<'s> {
-        let preflight = match scope.stack.answers_preflights() && is_preflight(request.head) {
+        let is_asked = scope.stack.answers_preflights() && request.with_head(is_preflight);
+        let preflight = match is_asked {
             true => answer_preflight(scope, request),
             false => None,
         };
-        let fixed = self.endpoint(request.target).filter(|endpoint| endpoint.kind == Kind::Fixed);
+        let fixed = self.endpoint(request.route()).filter(|endpoint| endpoint.kind == Kind::Fixed);
         let outcome = match (preflight, fixed) {
             (Some(response), _) => Outcome::Ready(response),
             (None, None) => self.pass(scope, request),
@@ -63,27 +106,20 @@ impl Shared {
                 }
             },
         };
-        self.report_panics(Some(request.target), request.head.request_id());
+        self.report_panics_of(request);
         outcome
     }
 
     /// Passes a request through one segment, and through the inner ones.
-    pub(super) fn pass<'s>(
-        self: &'s Arc<Self>,
-        scope: &'s Scope,
-        request: &Request<'_>,
-    ) -> Outcome<'s> {
-        let segment = scope.stack.segment(request.depth);
+    fn pass<'s>(&'s self, scope: &'s Scope, request: &Request<'_>) -> Outcome<'s> {
+        let segment = scope.stack.segment(request.depth());
         let mut at = HANDLER;
         let outcome = guarded(|| {
             if let Some(response) = scope.stack.ask(&segment.requests, request, &mut at) {
                 return Outcome::Ready(response);
             }
-            let Some(index) = segment.around else { return self.answer(request) };
-            let next = Next::new(Arc::clone(self), request.target, request.depth + 1);
-            let (finisher, request) =
-                (ResponseFinisher::of(request), MiddlewareRequest::take(request));
-            let future = scope.stack.layer(index).surround(request, next, finisher);
+            let Some(around) = &segment.around else { return self.answer(request) };
+            let future = surround(&**around, ResponseFinisher::of(request), request.take());
             Outcome::Later(GuardedFuture::of(future))
         });
         let response = match outcome {
@@ -96,13 +132,19 @@ impl Shared {
 
     /// Runs the request parts of the segment that `request` is in. An answer has been through the response
     /// parts around it.
-    pub(super) fn ask(&self, request: &Request<'_>) -> Option<Response> {
-        let scope = self.scope(request.target);
-        let segment = scope.stack.segment(request.depth);
+    fn ask(&self, request: &Request<'_>) -> Option<Response> {
+        let scope = self.scope(request.route());
+        let segment = scope.stack.segment(request.depth());
         let mut at = HANDLER;
         let asked = guarded(|| scope.stack.ask(&segment.requests, request, &mut at));
         let response = asked.unwrap_or_else(|error| Some(error.into_response()))?;
         Some(scope.respond(&segment.responses, at, request, response))
+    }
+
+    fn report_panics_of(&self, request: &Request<'_>) {
+        if guard::has_notes() {
+            self.report_panics(Some(request.route()), request.sent_id());
+        }
     }
 }
 
@@ -133,22 +175,15 @@ fn answer_fixed(scope: &Scope, template: &Template, request: &Request<'_>) -> Re
 
 /// The server's own answers, and reports of how answers ended.
 impl App {
-    /// Refusal number `n` of a request for `target`, after the layers that cover everything; `None` if it is
+    /// Refusal number `n` of a request, after the layers that cover everything; `None` if it is
     /// [`App::refusal`] unchanged. It must be verified like any response before it is sent.
-    pub(crate) fn refuse(
-        &self,
-        target: Target,
-        incoming: Incoming<'_>,
-        n: u32,
-    ) -> Option<Response> {
-        let scope = self.shared.scope_id(target);
-        let refusals = &self.shared.refusals[usize::from(scope)];
-        let response = refusals.make(n)?;
-        let scope = &self.shared.scopes[usize::from(scope)];
-        let request = Request::new(&self.shared, target, incoming);
+    pub(crate) fn refuse(&self, request: &Request<'_>, n: u32) -> Option<Response> {
+        let scope = usize::from(self.shared.facts.scope_id(request.route()));
+        let response = self.shared.refusals[scope].make(n)?;
+        let scope = &self.shared.scopes[scope];
         let layers = &scope.stack.everywhere().responses;
-        let response = scope.respond(layers, HANDLER, &request, response);
-        self.shared.report_panics(Some(target), request.head.request_id());
+        let response = scope.respond(layers, HANDLER, request, response);
+        self.shared.report_panics_of(request);
         Some(response)
     }
 
@@ -160,54 +195,49 @@ impl App {
     }
 
     /// Like [`App::fail`], where layers that cover everything may look at the request.
-    pub(crate) fn fail_known(&self, known: &Known, error: Error) -> Response {
-        let scope = self.shared.scope(known.target);
-        let response = shape(scope, error);
+    pub(crate) fn fail_request(&self, request: &Request<'_>, error: Error) -> Response {
+        let scope = self.shared.scope(request.route());
         let layers = &scope.stack.everywhere().responses;
-        known.kept.with(&self.shared, known.target, 0, |request| {
-            scope.respond(layers, HANDLER, request, response)
-        })
+        scope.respond(layers, HANDLER, request, shape(scope, error))
     }
 
-    /// The parts of a request to keep after its bytes are dropped; `None` if no layer needs them.
+    /// A copy of a request without content, for layers that observe how its answer ended or change the server's own
+    /// answers; `None` if no layer does.
     #[inline]
-    pub(crate) fn know(
+    pub(crate) fn retain(
         &self,
         target: Target,
         head: &Head<'_>,
         params: &Params,
         peer: Option<SocketAddr>,
-    ) -> Option<Box<Known>> {
-        if !self.shared.wants_known {
+    ) -> Option<OwnedRequest> {
+        if !self.shared.retains {
             return None;
         }
-        self.shared.know(target, head, params, peer)
+        self.retain_copy(target, head, params, peer)
     }
 
     /// The last byte of an answer was given to its connection, or the connection broke.
-    pub(crate) fn ended(&self, known: &Known, ended: &Ended) {
-        let scope = self.shared.scope(known.target);
+    pub(crate) fn ended(&self, request: &Request<'_>, ended: &Ended) {
+        let scope = self.shared.scope(request.route());
         if scope.stack.wants_end() {
-            let tell = |request: &Request<'_>| scope.stack.end(request, ended);
-            known.kept.with(&self.shared, known.target, 0, tell);
-            self.shared.report_panics(Some(known.target), None);
+            scope.stack.end(request, ended);
+            self.shared.report_panics(Some(request.route()), None);
         }
     }
-}
 
-impl Shared {
     #[inline(never)]
-    fn know(
+    fn retain_copy(
         &self,
         target: Target,
         head: &Head<'_>,
         params: &Params,
         peer: Option<SocketAddr>,
-    ) -> Option<Box<Known>> {
-        let stack = &self.scope(target).stack;
+    ) -> Option<OwnedRequest> {
+        let stack = &self.shared.scope(target).stack;
         // If the answer is made at once, it cannot fail later.
         let may_fail_later = || {
-            self.endpoint(target).is_some_and(|endpoint| {
+            self.shared.endpoint(target).is_some_and(|endpoint| {
                 matches!(endpoint.kind, Kind::Async | Kind::Blocking)
                     || endpoint.body != BodyUse::None
                     || stack.waits()
@@ -215,7 +245,12 @@ impl Shared {
         };
         let is_wanted = stack.wants_end()
             || stack.effect_on_response() == Effect::OfRequest && may_fail_later();
-        is_wanted.then(|| Box::new(Known { target, kept: Kept::of_head(head, params, peer) }))
+        is_wanted.then(|| {
+            let (head, params, disconnected) = (OwnedHead::copy(head), *params, OnceLock::new());
+            let owned = Owned { head, params, disconnected, app: Arc::clone(&self.seen) };
+            let body = OwnedBody::Whole(Bytes::new());
+            Request::of_parts(owned, target, peer, Extensions::new(), body)
+        })
     }
 }
 
@@ -223,18 +258,4 @@ impl Shared {
 fn shape(scope: &Scope, error: Error) -> Response {
     let plain = error.render();
     guard::guarded(|| scope.render(error.into_response())).unwrap_or(plain)
-}
-
-impl<'a> Request<'a> {
-    /// The methods that the path has routes for, in the form of `Allow`: `GET, HEAD, OPTIONS`. `None` if it
-    /// has none.
-    pub fn allowed_methods(&self) -> Option<&'a str> {
-        let path = match self.target {
-            Target::Endpoint(index) => self.app.endpoints[usize::from(index)].path,
-            Target::NotAllowed(path) | Target::Options(path) => path,
-            Target::OptionsAll => return self.app.allowed_anywhere.to_str().ok(),
-            Target::NotFound(_) | Target::NotImplemented(_) => return None,
-        };
-        self.app.allowed[usize::from(path)].methods.to_str().ok()
-    }
 }

@@ -16,139 +16,30 @@
 //! covers it. A route without layers whose handler is a plain function allocates only what extraction and the
 //! response do.
 
-use std::any::TypeId;
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 
 use highwater_core::http::{BodyPlan, Head, Limits};
-use highwater_core::route;
-use http::HeaderValue;
+use highwater_core::route::Params;
 
+use super::application::{App, Shared};
+use super::disconnected::Disconnected;
 use super::endpoint::EndpointInfo;
-use super::extract::{BodyUse, Drain};
-use super::find::{Allowed, Methods};
-use super::fixed::{Covered, FixedResponse};
-use super::guard::GuardedFuture;
-use super::handler::{Dispatch, Kind};
-use super::job::Job;
-use super::refusal::Refusals;
-use super::request::{Incoming, Request};
+use super::extract::BodyUse;
+use super::handler::Kind;
+use super::outcome::Outcome;
+use super::request::{Application, Request, RequestBody};
 use super::response::Response;
-use super::scope::Scope;
-use super::sites::Sites;
-use super::worker_local::GivenLocal;
-use crate::admission::priority::Priority;
-use crate::admission::route_limit::RouteLimit;
-
-/// A finished application: routes, handlers, layers and states, ready to be served. Made by
-/// [`Router::build`](super::Router::build); cloning it is cheap and shares it.
-#[derive(Clone, Debug)]
-pub struct App {
-    pub(super) shared: Arc<Shared>,
-}
+use super::target::Target;
 
 /// The plan for a body that no handler reads: a stream without bound, so that the connection drops it as it
 /// arrives.
 pub(crate) const UNWANTED_BODY: BodyPlan = BodyPlan::Streamed(u64::MAX);
 
-/// The target of a request, found by its head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// An endpoint, as an index into [`App::endpoints`].
-    Endpoint(u16),
-    /// No route has this path; the index is the scope that answers 404.
-    NotFound(ScopeId),
-    /// The path exists, the method does not.
-    NotAllowed(PathId),
-    /// The path exists, and the method is none we know of.
-    NotImplemented(ScopeId),
-    /// `OPTIONS` of a path.
-    Options(PathId),
-    /// `OPTIONS *`.
-    OptionsAll,
-}
-
-impl Target {
-    /// The endpoint, if there is one.
-    #[inline]
-    pub(crate) fn endpoint(self) -> Option<u16> {
-        match self {
-            Target::Endpoint(endpoint) => Some(endpoint),
-            _ => None,
-        }
-    }
-}
-
-/// A path's index: that of its `route::RouteId`.
-pub(super) type PathId = u16;
-/// An index into `Shared::scopes`. The outermost router's is 0.
-pub(super) type ScopeId = u16;
-
-/// The outcome of calling an endpoint: the four ways to answer.
-pub enum Outcome<'a> {
-    /// Prepared when the application was built.
-    Fixed(&'a FixedResponse),
-    /// Answered on the worker.
-    Ready(Response),
-    /// A future to be polled on this worker.
-    Later(GuardedFuture<Response>),
-    /// To be run on the pool.
-    Offload(Job),
-}
-
-/// Everything of an application.
-pub(crate) struct Shared {
-    pub(super) paths: route::Router<Methods>,
-    /// Prefixes of nested routers, to find the scope that answers 404 below them.
-    pub(super) prefixes: route::Router<ScopeId>,
-    pub(super) endpoints: Vec<Endpoint>,
-    pub(super) infos: Vec<EndpointInfo>,
-    pub(super) allowed: Vec<Allowed>,
-    pub(super) allowed_anywhere: HeaderValue,
-    pub(super) scopes: Vec<Scope>,
-    pub(super) wants_peer: bool,
-    pub(super) wants_runtime: bool,
-    /// The flag that handlers read to learn that the server drains.
-    pub(super) drain: Arc<Drain>,
-    /// Some endpoint has a limit of its own, or of its group.
-    pub(super) has_limits: bool,
-    /// The automatic limits, and their names in metrics.
-    pub(super) found_limits: Vec<(String, Arc<RouteLimit>)>,
-    /// Some layer needs parts of a request after its bytes are dropped.
-    pub(super) wants_known: bool,
-    /// By scope.
-    pub(super) refusals: Vec<Refusals>,
-    /// How often failures were logged lately: one for each endpoint, the last for everything else.
-    pub(super) sites: Vec<Sites>,
-    /// How many panics were reported.
-    pub(super) panics: Arc<AtomicU64>,
-    /// The field in which clients send the priority of their requests.
-    pub(super) priority_field: Option<Box<str>>,
-    /// The values per worker.
-    pub(super) worker_locals: Vec<GivenLocal>,
-}
-
-/// An endpoint as built.
-pub(super) struct Endpoint {
-    pub(super) handler: Box<dyn Dispatch>,
-    pub(super) route: route::RouteId,
-    pub(super) scope: ScopeId,
-    pub(super) kind: Kind,
-    pub(super) body: BodyUse,
-    pub(super) body_max: Option<u64>,
-    pub(super) priority: Priority,
-    /// Always served.
-    pub(super) is_never_shed: bool,
-    pub(super) concurrency: Option<Arc<RouteLimit>>,
-    /// A fixed answer after its layers.
-    pub(super) covered: Covered,
-    pub(super) path: PathId,
-}
-
 impl App {
     pub(super) fn new(shared: Shared) -> Self {
-        App { shared: Arc::new(shared) }
+        let shared = Arc::new(shared);
+        App { seen: Arc::clone(&shared) as Arc<dyn Application>, shared }
     }
 
     /// The endpoints, in the order they were registered.
@@ -185,18 +76,33 @@ impl App {
             if self.shared.endpoints[usize::from(index)].body == BodyUse::Streamed)
     }
 
+    /// A request as the worker has it: what [`App::find`] has found for its head, its content, and its connection's
+    /// signal that the client has disconnected. `peer` is `None` unless the driver was asked for it
+    /// ([`App::needs_peer`]).
+    #[inline]
+    pub(crate) fn request<'a>(
+        &'a self,
+        target: Target,
+        head: &'a Head<'a>,
+        params: &'a Params,
+        body: RequestBody<'a>,
+        peer: Option<SocketAddr>,
+        disconnected: &'a OnceLock<Disconnected>,
+    ) -> Request<'a> {
+        Request::lent((&self.seen, target), (head, params), body, peer, disconnected)
+    }
+
     /// Answers a request, or returns how it will be answered; [`App::render`] makes errors the application's
     /// own. Panics if an extractor or a plain handler without layers panics: the caller catches it, and answers
     /// with [`App::panicked`]. (Catching it here would move each response once more, which is measurable; so
     /// would looking at it here.)
     #[inline]
-    pub(crate) fn call(&self, target: Target, incoming: Incoming<'_>) -> Outcome<'_> {
-        let request = Request::new(&self.shared, target, incoming);
-        let scope = self.shared.scope(target);
+    pub(crate) fn call(&self, request: &Request<'_>) -> Outcome<'_> {
+        let scope = self.shared.scope(request.route());
         if scope.stack.is_empty() {
-            self.shared.answer(&request)
+            self.shared.answer(request)
         } else {
-            self.shared.call_covered(scope, &request)
+            self.shared.call_covered(scope, request)
         }
     }
 
@@ -235,7 +141,7 @@ impl App {
 
     /// Notifies handlers that the server is draining.
     pub(crate) fn drain(&self) {
-        self.shared.drain.begin();
+        self.shared.facts.drain.begin();
     }
 
     /// Whether a future may await the pool: that of an asynchronous layer around a blocking handler.
@@ -262,67 +168,12 @@ impl App {
 }
 
 impl Shared {
-    pub(super) fn endpoint(&self, target: Target) -> Option<&Endpoint> {
-        match target {
-            Target::Endpoint(index) => Some(&self.endpoints[usize::from(index)]),
-            _ => None,
-        }
-    }
-
-    #[inline]
-    pub(super) fn scope(&self, target: Target) -> &Scope {
-        &self.scopes[usize::from(self.scope_id(target))]
-    }
-
-    #[inline]
-    pub(super) fn scope_id(&self, target: Target) -> ScopeId {
-        match target {
-            Target::Endpoint(index) => self.endpoints[usize::from(index)].scope,
-            Target::NotFound(scope) | Target::NotImplemented(scope) => scope,
-            Target::NotAllowed(path) | Target::Options(path) => {
-                self.allowed[usize::from(path)].scope
-            }
-            Target::OptionsAll => 0,
-        }
-    }
-
-    pub(super) fn pattern(&self, target: Target) -> Option<&str> {
-        self.endpoint(target).map(|endpoint| self.paths.pattern(endpoint.route))
-    }
-
-    pub(super) fn param_names(&self, target: Target) -> &[Box<str>] {
-        self.endpoint(target).map_or(&[], |endpoint| self.paths.param_names(endpoint.route))
-    }
-
-    pub(super) fn state<T: Send + Sync + 'static>(&self, target: Target) -> Option<&T> {
-        let wanted = TypeId::of::<T>();
-        let states = &self.scope(target).states;
-        states.iter().find(|(id, _)| *id == wanted)?.1.downcast_ref()
-    }
-
     /// The outcome of the target itself, within all layers.
     #[inline]
     pub(super) fn answer(&self, request: &Request<'_>) -> Outcome<'_> {
-        match request.target {
+        match request.route() {
             Target::Endpoint(index) => self.endpoints[usize::from(index)].handler.dispatch(request),
             target => Outcome::Ready(self.answer_without_endpoint(target, request)),
-        }
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.infos).finish()
-    }
-}
-
-impl fmt::Debug for Outcome<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Outcome::Fixed(response) => f.debug_tuple("Fixed").field(response).finish(),
-            Outcome::Ready(response) => f.debug_tuple("Ready").field(response).finish(),
-            Outcome::Later(_) => f.write_str("Later"),
-            Outcome::Offload(_) => f.write_str("Offload"),
         }
     }
 }

@@ -4,28 +4,12 @@ use highwater_core::http::{Head, Method};
 use highwater_core::route::Params;
 use http::{HeaderValue, StatusCode, header};
 
-use super::dispatch::{App, PathId, ScopeId, Shared, Target};
+use super::application::{App, Methods, Shared};
 use super::error::Error;
 use super::into_response::IntoResponse;
 use super::request::Request;
 use super::response::Response;
-
-/// The endpoints of a path by method.
-#[derive(Debug)]
-pub(super) struct Methods {
-    /// By the discriminant of [`Method`]; fallbacks to another method are filled in.
-    pub(super) named: [Option<u16>; Method::NAMED.len() + 1],
-    /// Methods without a name here.
-    pub(super) others: Vec<(Box<str>, u16)>,
-    pub(super) path: PathId,
-}
-
-/// The `Allow` of a path, and the scope that answers.
-#[derive(Debug)]
-pub(super) struct Allowed {
-    pub(super) methods: HeaderValue,
-    pub(super) scope: ScopeId,
-}
+use super::target::Target;
 
 impl App {
     /// The target of `head`. Stores in `params` where its path parameters are.
@@ -51,7 +35,7 @@ impl Shared {
             Some(endpoint) => Target::Endpoint(endpoint),
             None => match head.method() {
                 Method::Other => {
-                    Target::NotImplemented(self.allowed[usize::from(methods.path)].scope)
+                    Target::NotImplemented(self.facts.allowed[usize::from(methods.path)].scope)
                 }
                 Method::Options => Target::Options(methods.path),
                 _ => Target::NotAllowed(methods.path),
@@ -84,12 +68,12 @@ impl Shared {
             response.set_header(header::ALLOW, methods.clone());
             response
         };
-        let method = request.head.method_token();
+        let method = request.with_head(|head| head.method_token());
         match target {
-            Target::Options(path) => options(&self.allowed[usize::from(path)].methods),
-            Target::OptionsAll => options(&self.allowed_anywhere),
+            Target::Options(path) => options(&self.facts.allowed[usize::from(path)].methods),
+            Target::OptionsAll => options(&self.facts.allowed_anywhere),
             Target::NotAllowed(path) => {
-                let methods = &self.allowed[usize::from(path)].methods;
+                let methods = &self.facts.allowed[usize::from(path)].methods;
                 let message = format!(
                     "{method} is not for this path; it takes {}",
                     methods.to_str().unwrap_or_default()

@@ -1,96 +1,38 @@
 //! Finishes responses that are made after the request's bytes are dropped: those of async and blocking
 //! handlers, and of asynchronous layers.
 
-use std::cell::OnceCell;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use highwater_core::http::{Head, OwnedHead};
-use highwater_core::route::Params;
-use http::Extensions;
-
-use super::disconnected::Disconnected;
-use super::dispatch::{Shared, Target};
 use super::error::Error;
 use super::guard;
 use super::into_response::IntoResponse;
-use super::request::{Content, Request};
+use super::request::{Application, OwnedRequest, Request};
 use super::response::Response;
-use super::stack::HANDLER;
+use super::target::Target;
 
 /// The remaining work for a request once its response is made: the response parts of one segment of layers.
 #[derive(Debug)]
-pub struct ResponseFinisher {
-    app: Arc<Shared>,
-    target: Target,
-    depth: usize,
-    kept: Option<Box<Kept>>,
-}
+pub(super) struct ResponseFinisher(Remaining);
 
-/// The parts of a request that layers will read.
 #[derive(Debug)]
-pub(super) struct Kept {
-    head: OwnedHead,
-    params: Params,
-    peer: Option<SocketAddr>,
-    disconnected: OnceCell<Disconnected>,
-    extensions: Extensions,
-}
-
-impl Kept {
-    /// Those of a request without attached values.
-    pub(super) fn of_head(head: &Head<'_>, params: &Params, peer: Option<SocketAddr>) -> Self {
-        Kept {
-            head: OwnedHead::copy(head),
-            params: *params,
-            peer,
-            disconnected: OnceCell::new(),
-            extensions: Extensions::new(),
-        }
-    }
-
-    fn of(request: &Request<'_>) -> Self {
-        Kept {
-            head: OwnedHead::copy(request.head),
-            params: *request.params,
-            peer: request.peer,
-            disconnected: request.disconnected.clone(),
-            extensions: request.extensions.borrow().clone(),
-        }
-    }
-
-    /// Calls `f` with the request, without its body.
-    pub(super) fn with<R>(
-        &self,
-        app: &Arc<Shared>,
-        target: Target,
-        depth: usize,
-        f: impl FnOnce(&Request<'_>) -> R,
-    ) -> R {
-        f(&Request {
-            head: &self.head.head(),
-            params: &self.params,
-            body: Content::Whole(&[]),
-            peer: self.peer,
-            disconnected: &self.disconnected,
-            extensions: self.extensions.clone().into(),
-            app,
-            target,
-            depth,
-        })
-    }
+enum Remaining {
+    /// Errors are rendered.
+    Render(Arc<dyn Application>, Target),
+    /// Layers change the response, and read this.
+    Respond(OwnedRequest),
 }
 
 impl ResponseFinisher {
     /// The finisher for `request`. Copies its head only if a layer needs it.
     pub(super) fn of(request: &Request<'_>) -> Self {
-        let (app, target, depth) = (request.app.clone(), request.target, request.depth);
-        let responds = app.scope(target).stack.responds(depth);
-        let kept = responds.then(|| Box::new(Kept::of(request)));
-        ResponseFinisher { app, target, depth, kept }
+        let (app, target) = (request.app(), request.route());
+        ResponseFinisher(match app.responds(target, request.depth()) {
+            true => Remaining::Respond(request.keep()),
+            false => Remaining::Render(Arc::clone(app), target),
+        })
     }
 
     /// Awaits `future`, and finishes its response; a panic in it is an error.
@@ -103,17 +45,10 @@ impl ResponseFinisher {
 
     /// Gives an error its shape, then runs the response parts of the layers.
     pub(super) fn finish(self, answer: Result<Response, Error>) -> Response {
-        let ResponseFinisher { app, target, depth, kept } = self;
         let response = answer.unwrap_or_else(IntoResponse::into_response);
-        let scope = app.scope(target);
-        match kept {
-            None => scope.render(response),
-            Some(kept) => {
-                let layers = &scope.stack.segment(depth).responses;
-                kept.with(&app, target, depth, |request| {
-                    scope.respond(layers, HANDLER, request, response)
-                })
-            }
+        match self.0 {
+            Remaining::Render(app, target) => app.render(target, response),
+            Remaining::Respond(request) => request.app().respond(&request, response),
         }
     }
 }

@@ -1,18 +1,11 @@
-//! A response that is the same for everyone, encoded when the application starts.
-
-use bytes::Bytes;
-use highwater_core::http::OwnedFields;
-// The only place where the application knows a protocol: responses prepared at start-up.
-use highwater_core::http1::FieldLines;
-use http::{HeaderName, HeaderValue, StatusCode};
+//! Endpoints that always give the same response.
 
 use super::body::Repr;
-use super::dispatch::Outcome;
-use super::guard::Guarded;
 use super::handler::{Description, Handler, Kind};
 use super::into_response::IntoResponse;
+use super::outcome::Outcome;
+use super::prepared::{FixedResponse, Template};
 use super::request::Request;
-use super::response::Response;
 
 /// An endpoint that always gives the same response; see [`fixed`].
 #[derive(Clone, Debug)]
@@ -20,115 +13,6 @@ pub struct Fixed {
     response: FixedResponse,
     template: Template,
     problem: Option<String>,
-}
-
-/// A response that is complete except for the `Date`.
-#[derive(Clone, Debug)]
-pub struct FixedResponse {
-    status: u16,
-    /// The response from which each protocol prepares its own form.
-    #[cfg_attr(not(test), expect(dead_code, reason = "HTTP/2 will prepare its own form from it"))]
-    fields: OwnedFields,
-    http1: FieldLines,
-    body: Bytes,
-}
-
-impl FixedResponse {
-    /// Prepares `response`, which has its final shape. Content that is not ready is left out.
-    pub(super) fn new(mut response: Response) -> Self {
-        response.remove_framing();
-        let mut fields = OwnedFields::default();
-        response.write_fields(&mut fields);
-        let http1 = FieldLines::new(fields.fields());
-        let status = response.status().as_u16();
-        FixedResponse { status, fields, http1, body: content(response) }
-    }
-
-    /// The status code.
-    pub(crate) fn status(&self) -> u16 {
-        self.status
-    }
-
-    /// The header fields, but for those the connection writes itself.
-    #[cfg(test)]
-    pub(crate) fn fields(&self) -> highwater_core::http::Fields<'_> {
-        self.fields.fields()
-    }
-
-    /// The same fields, ready for a connection of HTTP/1.
-    pub(crate) fn http1_fields(&self) -> &FieldLines {
-        &self.http1
-    }
-
-    /// The content.
-    pub(crate) fn body(&self) -> &Bytes {
-        &self.body
-    }
-}
-
-/// A response that can be made any number of times.
-#[derive(Clone, Debug)]
-pub(super) struct Template {
-    status: StatusCode,
-    fields: Vec<(HeaderName, HeaderValue)>,
-    body: Bytes,
-}
-
-impl Template {
-    /// Keeps the content if it is complete.
-    pub(super) fn of(response: Response) -> Self {
-        let field = |(name, value): (&str, &[u8])| {
-            let name = HeaderName::from_bytes(name.as_bytes()).expect("it was one");
-            (name, HeaderValue::from_bytes(value).expect("it was one"))
-        };
-        let (status, fields) = (response.status(), response.headers().map(field).collect());
-        Template { status, fields, body: content(response) }
-    }
-
-    /// The response. Its content is shared by all of them.
-    pub(super) fn make(&self) -> Response {
-        let mut response = Response::new(self.status);
-        for (name, value) in &self.fields {
-            response.append_header(name.clone(), value.clone());
-        }
-        if !self.body.is_empty() {
-            response.set_body(self.body.clone());
-        }
-        response
-    }
-
-    /// Prepares `response`, which layers made from this one.
-    pub(super) fn prepare(&self, response: Response) -> FixedResponse {
-        let mut prepared = FixedResponse::new(response);
-        if prepared.body.as_ptr_range() == self.body.as_ptr_range() {
-            // Not wrapped in another owner: clones of static bytes cost nothing.
-            prepared.body = self.body.clone();
-        }
-        prepared
-    }
-}
-
-/// The content, if it is complete.
-fn content(mut response: Response) -> Bytes {
-    match response.take_body().into_repr() {
-        Repr::Empty | Repr::Stream(..) | Repr::Upgrade(_) => Bytes::new(),
-        Repr::Static(bytes) => Bytes::from_static(bytes),
-        Repr::Owned(bytes) => Bytes::from(bytes),
-        Repr::Pooled(bytes) => Bytes::copy_from_slice(&bytes),
-        // Clones of it are sent; any thread may drop the last one.
-        Repr::Shared(bytes) => Bytes::from_owner(Guarded::new(bytes)),
-    }
-}
-
-/// A fixed answer of a route that layers cover.
-#[derive(Debug)]
-pub(super) enum Covered {
-    /// By no layer that covers fixed answers.
-    Not,
-    /// By layers that do the same each time: they are applied already.
-    Prepared(FixedResponse),
-    /// By layers that read the request.
-    PerRequest(Template),
 }
 
 /// The same response for every request, encoded once: the cheapest endpoint there is, for health checks

@@ -1,5 +1,7 @@
 //! Work for the pool that answers a request.
 
+use std::rc::Rc;
+
 use super::guard::{Guarded, Panic, guarded};
 use super::response::Response;
 
@@ -16,3 +18,9 @@ impl Job {
         guarded(self.0.into_inner())
     }
 }
+
+/// A task of the pool.
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
+
+/// Hands a task to the pool; gives it back if the pool's queue is full.
+pub(crate) type Submit = Rc<dyn Fn(Task) -> Result<(), Task>>;

@@ -6,11 +6,12 @@
 //! [`blocking`] on a pool, [`fixed`] not at all. [`Router::build`] checks all of it and makes an
 //! [`App`], which workers share.
 //!
-//! Nothing in here does I/O, knows a clock or starts a thread, and only `fixed.rs`, which prepares
-//! responses for each version of HTTP, knows those versions. The worker's interface is in `dispatch.rs`
-//! (`App`, `Target`, `Outcome`), `request.rs` (`Incoming`) and `body/channel/mod.rs` (`BodyFeed`).
+//! Nothing in here does I/O, knows a clock or starts a thread, and only `prepared.rs`, which prepares
+//! responses for each version of HTTP, knows those versions. The worker's interface is in `application.rs` (`App`),
+//! `dispatch.rs`, `target.rs`, `outcome.rs` and `body/channel/mod.rs` (`BodyFeed`).
 
 mod admit;
+mod application;
 #[cfg(feature = "tower")]
 mod around;
 mod body;
@@ -19,9 +20,11 @@ mod build_error;
 mod covered;
 mod disconnected;
 mod dispatch;
+mod draining;
 mod endpoint;
 mod error;
 mod extract;
+mod facts;
 mod find;
 mod finisher;
 mod fixed;
@@ -31,8 +34,10 @@ mod into_response;
 mod job;
 pub mod layer;
 mod map_body;
-mod middleware;
 mod offload;
+mod outcome;
+mod path_routes;
+mod prepared;
 mod refusal;
 mod render;
 mod report;
@@ -43,30 +48,32 @@ mod router;
 mod scope;
 mod sites;
 mod stack;
+mod target;
 #[cfg(test)]
 mod tests;
+mod worker_context;
 mod worker_local;
 
 pub use crate::admission::{Concurrency, Priority};
+pub use application::App;
 pub use body::{Body, BodyError, BodySender, BodyStream, Closed, Upgraded};
 pub use build_error::BuildError;
 pub use disconnected::Disconnected;
-pub use dispatch::App;
-pub use endpoint::{Endpoint, EndpointInfo};
+pub use draining::Draining;
+pub use endpoint::EndpointInfo;
 pub use error::{BoxError, Error, IntoError};
 pub use extract::{
-    BodyUse, Cookies, Draining, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr,
-    RawQuery, Requirements, State,
+    BodyUse, Cookies, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr, RawQuery,
+    Requirements, State,
 };
 #[cfg(feature = "json")]
 pub use extract::{Form, Json, Path, Query};
 pub use fixed::{Fixed, fixed};
-pub use handler::{Blocking, Handler, Kind, blocking};
+pub use handler::{Blocking, Endpoint, Handler, Kind, blocking};
 pub use into_response::{Html, IntoResponse, Redirect};
-pub use layer::Layer;
+pub use layer::{Layer, Next};
 pub use map_body::BodyPieces;
-pub use middleware::{MiddlewareRequest, Next};
-pub use request::{Headers, Request};
+pub use request::{Headers, OwnedRequest, Request};
 pub use response::Response;
 pub use router::Router;
 pub use worker_local::{PerWorker, WorkerInfo, WorkerLocal};
@@ -76,17 +83,18 @@ pub(crate) use around::{Resume, to_parts};
 pub(crate) use body::{BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, StreamFailed, channel};
 #[cfg(feature = "tower")]
 pub(crate) use body::{Content, poll_piece, sender};
-pub(crate) use covered::Known;
-pub(crate) use dispatch::{Outcome, Target, UNWANTED_BODY};
-pub(crate) use fixed::FixedResponse;
+pub(crate) use dispatch::UNWANTED_BODY;
 pub(crate) use guard::{
     Guarded, GuardedFuture, Panic, drop_guarded, guarded, has_notes as has_panicked,
 };
 pub(crate) use job::Job;
 #[cfg(test)]
-pub(crate) use offload::Submit;
-pub(crate) use request::{Incoming, RequestBody};
+pub(crate) use job::Submit;
+pub(crate) use outcome::Outcome;
+pub(crate) use prepared::FixedResponse;
+pub(crate) use request::RequestBody;
 #[cfg(feature = "sim")]
 pub(crate) use request_id::restart as restart_request_ids;
 pub(crate) use response::Asked;
+pub(crate) use target::Target;
 pub(crate) use worker_local::WorkerContext;

@@ -4,22 +4,16 @@
 //! and awaits an answer that is made elsewhere.
 
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use super::dispatch::{Shared, Target};
 use super::error::Error;
 use super::guard::{Guarded, Panic, guarded};
-use super::job::Job;
+use super::job::{Job, Task};
+use super::request::Application;
 use super::response::Response;
+use super::target::Target;
 use super::worker_local::WorkerContext;
-
-/// A task of the pool.
-pub(crate) type Task = Box<dyn FnOnce() + Send>;
-
-/// Hands a task to the pool; gives it back if the pool's queue is full.
-pub(crate) type Submit = Rc<dyn Fn(Task) -> Result<(), Task>>;
 
 /// Runs `job` on the pool and waits for its response, or an error if it panics. Outside of a worker it runs
 /// at once. The log names a panic by `sent_id`, the id that the request was sent with.
@@ -28,7 +22,7 @@ pub(crate) type Submit = Rc<dyn Fn(Task) -> Result<(), Task>>;
 /// 503 if the pool's queue is full, or the pool has stopped.
 pub(super) async fn offload(
     job: Job,
-    app: Arc<Shared>,
+    app: Arc<dyn Application>,
     target: Target,
     sent_id: Option<Box<[u8]>>,
 ) -> Result<Response, Error> {

@@ -10,8 +10,8 @@ use std::fmt::Display;
 use http::{HeaderValue, header};
 
 use super::error::Error;
-use super::fixed::{FixedResponse, Template};
 use super::into_response::IntoResponse;
+use super::prepared::{FixedResponse, Template};
 use super::response::Response;
 use super::scope::Scope;
 use super::stack::Effect;

@@ -8,15 +8,18 @@
 use std::error::Error as StdError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use super::dispatch::{App, Shared, Target};
+use super::application::{App, Shared};
+use super::endpoint::EndpointInfo;
 use super::error::Error;
 use super::guard::{self, Panic};
 use super::request_id::{fresh, usable};
 use super::response::Response;
 use super::sites::Sites;
+use super::target::Target;
 use crate::logging::rate_limited;
 
 /// The field of requests and of failed answers. A convention, older than W3C's `traceparent`, and shorter.
@@ -75,6 +78,21 @@ impl App {
             cause = response.error().map(cause),
             request_id,
             "a request failed",
+        );
+    }
+
+    /// Logs that calls of an endpoint keep their worker from serving others; the longest took this long.
+    #[cold]
+    pub(crate) fn report_blocking(&self, endpoint: u16, longest: Duration) {
+        let info = self.shared.infos.get(usize::from(endpoint));
+        let index = usize::from(endpoint).min(self.shared.endpoints.len());
+        rate_limited!(
+            by self.shared.sites[index].blocked;
+            WARN,
+            route = info.map_or("not_found", EndpointInfo::pattern),
+            took_us = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX),
+            instead = "wrap it in blocking(…), or make it an async fn that awaits",
+            "a handler blocks its worker, and every other connection of it",
         );
     }
 
@@ -144,7 +162,7 @@ impl Shared {
     }
 
     fn route_name(&self, target: Option<Target>) -> &str {
-        target.and_then(|target| self.pattern(target)).unwrap_or("not_found")
+        target.and_then(|target| self.facts.pattern(target)).unwrap_or("not_found")
     }
 
     fn sites(&self, target: Option<Target>) -> &Sites {

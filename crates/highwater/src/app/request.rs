@@ -1,48 +1,96 @@
-//! A request as layers and extractors see it: borrowed from the received bytes, until they return. Values
-//! that they extract are owned.
+//! A request as layers, extractors and handlers see it.
+//!
+//! ```text
+//!  lent    by the worker: its head is borrowed from the received bytes, until handlers and layers return
+//!  owned   a copy of the head: in asynchronous layers, and for layers that see the answer later
+//! ```
+//!
+//! Both are one type, so that all code that takes a request takes either. A request knows its application through
+//! [`Application`] only: handlers and layers, which take requests, stand above it.
 
 use std::borrow::Cow;
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 pub use highwater_core::http::Fields as Headers;
-use highwater_core::http::{Head, Method as CoreMethod, Version};
+use highwater_core::http::{Head, Method as CoreMethod, OwnedHead, Version};
 use highwater_core::percent::percent_decode;
 use highwater_core::route::Params;
-use http::{Extensions, Method};
+use http::{Extensions, HeaderName, HeaderValue, Method};
 
 use super::body::BodyStream;
 use super::disconnected::Disconnected;
-use super::dispatch::{Shared, Target};
 use super::error::Error;
+use super::facts::Facts;
+use super::outcome::Outcome;
+use super::response::Response;
+use super::target::Target;
 
-/// A request: what the peer sent, the route it took, and what the application has attached to it.
-#[derive(Debug)]
-pub struct Request<'a> {
-    pub(super) head: &'a Head<'a>,
-    pub(super) params: &'a Params,
-    pub(super) body: Content<'a>,
-    pub(super) peer: Option<SocketAddr>,
-    pub(super) disconnected: &'a OnceCell<Disconnected>,
-    pub(super) extensions: RefCell<Extensions>,
-    pub(super) app: &'a Arc<Shared>,
-    pub(super) target: Target,
-    /// The segment of layers that it is in (`stack.rs`).
-    pub(super) depth: usize,
+/// The application of a request, as far as the request, its handler and its layers use it.
+pub(super) trait Application: fmt::Debug + Send + Sync {
+    fn facts(&self) -> &Facts;
+
+    /// Whether layers of the segment `depth` change responses.
+    fn responds(&self, target: Target, depth: usize) -> bool;
+
+    /// Renders the error in `response`, if it has one that is not rendered.
+    fn render(&self, target: Target, response: Response) -> Response;
+
+    /// Runs the response parts of the segment that the request is in.
+    fn respond(&self, request: &Request<'_>, response: Response) -> Response;
+
+    /// Passes a request through the segment that it is in and those within. Returns the request unless an
+    /// asynchronous layer has taken it.
+    fn pass_on(&self, request: OwnedRequest) -> (Outcome<'_>, Option<OwnedRequest>);
+
+    /// Logs and counts the panics that were caught on this thread, as those of a request for `target`, which was sent
+    /// with an id if there is one.
+    fn report_panics(&self, target: Option<Target>, sent_id: Option<&[u8]>);
 }
 
-/// A request as the worker has it.
+/// A request: what the peer sent, the route it took, and what layers have attached to it.
+///
+/// Synchronous layers and extractors borrow one, which borrows from the received bytes; values that they extract are
+/// owned. Asynchronous layers have an [`OwnedRequest`].
 #[derive(Debug)]
-pub(crate) struct Incoming<'a> {
-    pub(crate) head: &'a Head<'a>,
-    /// As `App::find` left them for this head.
-    pub(crate) params: &'a Params,
-    pub(crate) body: RequestBody<'a>,
-    /// `None` unless the driver was asked for it (`App::needs_peer`).
-    pub(crate) peer: Option<SocketAddr>,
-    /// The signal of this connection that the client has disconnected.
-    pub(crate) disconnected: &'a OnceCell<Disconnected>,
+pub struct Request<'a> {
+    source: Source<'a>,
+    body: Content<'a>,
+    peer: Option<SocketAddr>,
+    extensions: RefCell<Extensions>,
+    target: Target,
+    /// The segment of layers that it is in (`stack.rs`).
+    depth: usize,
+}
+
+/// A request that owns its parts: what asynchronous layers get.
+///
+/// It is one pointer: each layer's future holds it several times over, and is moved as a whole.
+pub type OwnedRequest = Box<Request<'static>>;
+
+/// What the parts of a request that are borrowed or owned together are.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the larger one is always in a box, as its request")]
+enum Source<'a> {
+    Lent {
+        head: &'a Head<'a>,
+        params: &'a Params,
+        disconnected: &'a OnceLock<Disconnected>,
+        app: &'a Arc<dyn Application>,
+    },
+    Owned(Owned),
+}
+
+/// The parts of a request that do not change on its way, but for the fields of its head.
+#[derive(Clone, Debug)]
+pub(super) struct Owned {
+    pub(super) head: OwnedHead,
+    pub(super) params: Params,
+    pub(super) disconnected: OnceLock<Disconnected>,
+    pub(super) app: Arc<dyn Application>,
 }
 
 /// The content of a request, as the worker has it.
@@ -55,99 +103,193 @@ pub(crate) enum RequestBody<'a> {
 }
 
 #[derive(Debug)]
-pub(super) enum Content<'a> {
+enum Content<'a> {
     Whole(&'a [u8]),
+    Owned(Bytes),
     /// `None` once it was taken.
     Stream(RefCell<Option<BodyStream>>),
 }
 
-impl<'a> From<RequestBody<'a>> for Content<'a> {
+/// The content of a request that owns it.
+#[derive(Debug)]
+pub(super) enum OwnedBody {
+    Whole(Bytes),
+    Stream(BodyStream),
+}
+
+/// How a request is made, and how it becomes another.
+impl<'a> Request<'a> {
+    /// The request that the worker lends.
     #[inline]
-    fn from(body: RequestBody<'a>) -> Self {
-        match body {
+    pub(super) fn lent(
+        (app, target): (&'a Arc<dyn Application>, Target),
+        (head, params): (&'a Head<'a>, &'a Params),
+        body: RequestBody<'a>,
+        peer: Option<SocketAddr>,
+        disconnected: &'a OnceLock<Disconnected>,
+    ) -> Self {
+        let body = match body {
             RequestBody::Whole(bytes) => Content::Whole(bytes),
             RequestBody::Stream(stream) => Content::Stream(RefCell::new(Some(stream))),
+        };
+        let source = Source::Lent { head, params, disconnected, app };
+        let extensions = RefCell::new(Extensions::new());
+        Request { source, body, peer, extensions, target, depth: 0 }
+    }
+
+    /// A copy for layers that will see its answer: without content, with the attached values that it has so far.
+    pub(super) fn keep(&self) -> OwnedRequest {
+        let extensions = RefCell::new(self.extensions.borrow().clone());
+        let source = Source::Owned(self.source.to_owned());
+        let body = Content::Owned(Bytes::new());
+        let Request { peer, target, depth, .. } = *self;
+        Box::new(Request { source, body, peer, extensions, target, depth })
+    }
+
+    /// A copy for asynchronous layers: it takes the content and the attached values with it.
+    pub(super) fn take(&self) -> OwnedRequest {
+        self.disconnected(); // Both requests share the signal.
+        let source = Source::Owned(self.source.to_owned());
+        let body = match &self.body {
+            Content::Whole(bytes) => Content::Owned(Bytes::copy_from_slice(bytes)),
+            Content::Owned(bytes) => Content::Owned(bytes.clone()),
+            Content::Stream(_) => Content::Stream(RefCell::new(Some(self.take_stream()))),
+        };
+        let extensions = RefCell::new(self.extensions.take());
+        let Request { peer, target, depth, .. } = *self;
+        Box::new(Request { source, body, peer, extensions, target, depth })
+    }
+}
+
+impl Request<'static> {
+    /// A request that owns its parts.
+    pub(super) fn of_parts(
+        owned: Owned,
+        target: Target,
+        peer: Option<SocketAddr>,
+        extensions: Extensions,
+        body: OwnedBody,
+    ) -> OwnedRequest {
+        let body = match body {
+            OwnedBody::Whole(bytes) => Content::Owned(bytes),
+            OwnedBody::Stream(stream) => Content::Stream(RefCell::new(Some(stream))),
+        };
+        let (source, extensions) = (Source::Owned(owned), RefCell::new(extensions));
+        Box::new(Request { source, body, peer, extensions, target, depth: 0 })
+    }
+
+    /// Takes a request apart.
+    #[cfg(feature = "tower")]
+    pub(super) fn into_parts(self) -> (Owned, Extensions, OwnedBody) {
+        let body = match self.body {
+            Content::Whole(bytes) => OwnedBody::Whole(Bytes::from_static(bytes)),
+            Content::Owned(bytes) => OwnedBody::Whole(bytes),
+            Content::Stream(stream) => {
+                OwnedBody::Stream(stream.into_inner().unwrap_or_else(BodyStream::empty))
+            }
+        };
+        (self.source.into_owned(), self.extensions.into_inner(), body)
+    }
+
+    /// Frees the content, once the handler has taken it.
+    pub(super) fn drop_body(&mut self) {
+        self.body = Content::Owned(Bytes::new());
+    }
+
+    /// The request comes to the segment `depth`.
+    pub(super) fn descend(&mut self, depth: usize) {
+        self.depth = depth;
+    }
+
+    /// Replaces the header fields of that name, for inner layers and the handler.
+    pub fn set_header(&mut self, name: &HeaderName, value: &HeaderValue) {
+        self.source.to_mut().head.set_field(name.as_str(), value.as_bytes());
+    }
+}
+
+impl Source<'_> {
+    fn to_owned(&self) -> Owned {
+        match self {
+            Source::Owned(owned) => owned.clone(),
+            Source::Lent { head, params, disconnected, app } => Owned {
+                head: OwnedHead::copy(head),
+                params: **params,
+                disconnected: (*disconnected).clone(),
+                app: Arc::clone(app),
+            },
+        }
+    }
+
+    #[cfg(feature = "tower")]
+    fn into_owned(self) -> Owned {
+        match self {
+            Source::Owned(owned) => owned,
+            lent @ Source::Lent { .. } => lent.to_owned(),
+        }
+    }
+
+    fn to_mut(&mut self) -> &mut Owned {
+        if let Source::Lent { .. } = self {
+            *self = Source::Owned(self.to_owned());
+        }
+        match self {
+            Source::Owned(owned) => owned,
+            Source::Lent { .. } => unreachable!("it was made an owned one"),
         }
     }
 }
 
-impl<'a> Request<'a> {
+/// What the application uses of its requests.
+impl Request<'_> {
+    /// Calls `f` with the head.
     #[inline]
-    pub(super) fn new(app: &'a Arc<Shared>, target: Target, incoming: Incoming<'a>) -> Self {
-        Request {
-            head: incoming.head,
-            params: incoming.params,
-            body: incoming.body.into(),
-            peer: incoming.peer,
-            disconnected: incoming.disconnected,
-            extensions: RefCell::new(Extensions::new()),
-            app,
-            target,
-            depth: 0,
+    pub(super) fn with_head<'s, R>(&'s self, f: impl FnOnce(&Head<'s>) -> R) -> R {
+        match &self.source {
+            Source::Lent { head, .. } => f(head),
+            Source::Owned(owned) => f(&owned.head.head()),
         }
     }
 
-    /// The method.
-    pub fn method(&self) -> Method {
-        to_method(self.head)
-    }
-
-    /// The target as sent, usually path and query.
-    pub fn target(&self) -> &'a str {
-        self.head.target()
-    }
-
-    /// The path, still percent-encoded.
-    pub fn path(&self) -> &'a str {
-        self.head.path()
-    }
-
-    /// The query, without the `?` and still percent-encoded.
-    pub fn query(&self) -> Option<&'a str> {
-        self.head.query()
-    }
-
-    /// The protocol version: `HTTP_10` or `HTTP_11`.
-    pub fn version(&self) -> http::Version {
-        match self.head.version() {
-            Version::Http10 => http::Version::HTTP_10,
-            Version::Http11 => http::Version::HTTP_11,
+    #[inline]
+    pub(super) fn app(&self) -> &Arc<dyn Application> {
+        match &self.source {
+            Source::Lent { app, .. } => app,
+            Source::Owned(owned) => &owned.app,
         }
     }
 
-    /// The header fields.
-    pub fn headers(&self) -> Headers<'a> {
-        self.head.headers()
+    #[inline]
+    pub(super) fn facts(&self) -> &Facts {
+        self.app().facts()
     }
 
-    /// The first value of the header field `name`, if it is UTF-8. The name's case does not matter.
-    pub fn header(&self, name: &str) -> Option<&'a str> {
-        self.headers().get(name).and_then(|value| std::str::from_utf8(value).ok())
+    #[inline]
+    pub(super) fn route(&self) -> Target {
+        self.target
     }
 
-    /// The pattern of the route, as it was registered: `/users/{id}`. `None` where no route matches.
-    pub fn matched_path(&self) -> Option<&'a str> {
-        self.app.pattern(self.target)
+    #[inline]
+    pub(super) fn depth(&self) -> usize {
+        self.depth
     }
 
-    /// The value of the path parameter `name`, percent-decoded. `None` if the route has no such
-    /// parameter.
-    ///
-    /// # Errors
-    /// 400 if the value is not well-formed.
-    pub fn param(&self, name: &str) -> Result<Option<Cow<'a, str>>, Error> {
-        let index = self.param_names().iter().position(|existing| &**existing == name);
-        index.map(|index| self.param_at(index)).transpose()
+    /// The id that the client or a proxy has sent with it.
+    pub(super) fn sent_id(&self) -> Option<&[u8]> {
+        self.with_head(|head| head.request_id())
     }
 
     /// The names of the path parameters, in step with [`Request::param_at`].
-    pub(super) fn param_names(&self) -> &'a [Box<str>] {
-        self.app.param_names(self.target)
+    pub(super) fn param_names(&self) -> &[Box<str>] {
+        self.facts().param_names(self.target)
     }
 
     /// The percent-decoded value of a path parameter that exists.
-    pub(super) fn param_at(&self, index: usize) -> Result<Cow<'a, str>, Error> {
-        let raw = self.params.value(index, self.path()).unwrap_or_default();
+    pub(super) fn param_at(&self, index: usize) -> Result<Cow<'_, str>, Error> {
+        let params = match &self.source {
+            Source::Lent { params, .. } => params,
+            Source::Owned(owned) => &owned.params,
+        };
+        let raw = params.value(index, self.path()).unwrap_or_default();
         percent_decode(raw).map_err(|error| {
             let name = &self.param_names()[index];
             Error::bad_request(format!("path parameter `{name}`: in `{raw}`, {error}"))
@@ -155,23 +297,95 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The content, if it is complete: for extractors whose [`FromRequest::BODY`] is `Whole`.
+    /// Takes the content as a stream. Empty if it was taken before.
+    pub(super) fn take_stream(&self) -> BodyStream {
+        match &self.body {
+            Content::Whole(bytes) => BodyStream::whole(Bytes::copy_from_slice(bytes)),
+            Content::Owned(bytes) => BodyStream::whole(bytes.clone()),
+            Content::Stream(stream) => stream.take().unwrap_or_else(BodyStream::empty),
+        }
+    }
+
+    /// A copy of all that was attached.
+    #[cfg(feature = "tower")]
+    pub(crate) fn extensions(&self) -> Extensions {
+        self.extensions.borrow().clone()
+    }
+}
+
+impl Request<'_> {
+    /// The method.
+    pub fn method(&self) -> Method {
+        self.with_head(to_method)
+    }
+
+    /// The target as sent, usually path and query.
+    pub fn target(&self) -> &str {
+        self.with_head(|head| head.target())
+    }
+
+    /// The path, still percent-encoded.
+    #[inline]
+    pub fn path(&self) -> &str {
+        self.with_head(|head| head.path())
+    }
+
+    /// The query, without the `?` and still percent-encoded.
+    pub fn query(&self) -> Option<&str> {
+        self.with_head(|head| head.query())
+    }
+
+    /// The protocol version: `HTTP_10` or `HTTP_11`.
+    pub fn version(&self) -> http::Version {
+        match self.with_head(|head| head.version()) {
+            Version::Http10 => http::Version::HTTP_10,
+            Version::Http11 => http::Version::HTTP_11,
+        }
+    }
+
+    /// The header fields.
+    #[inline]
+    pub fn headers(&self) -> Headers<'_> {
+        self.with_head(|head| head.headers())
+    }
+
+    /// The first value of the header field `name`, if it is UTF-8. The name's case does not matter.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers().get(name).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// The pattern of the route, as it was registered: `/users/{id}`. `None` where no route matches.
+    pub fn matched_path(&self) -> Option<&str> {
+        self.facts().pattern(self.target)
+    }
+
+    /// The methods that the path has routes for, in the form of `Allow`: `GET, HEAD, OPTIONS`. `None` if it
+    /// has none.
+    pub fn allowed_methods(&self) -> Option<&str> {
+        self.facts().allowed_methods(self.target)?.to_str().ok()
+    }
+
+    /// The value of the path parameter `name`, percent-decoded. `None` if the route has no such
+    /// parameter.
+    ///
+    /// # Errors
+    /// 400 if the value is not well-formed.
+    pub fn param(&self, name: &str) -> Result<Option<Cow<'_, str>>, Error> {
+        let index = self.param_names().iter().position(|existing| &**existing == name);
+        index.map(|index| self.param_at(index)).transpose()
+    }
+
+    /// The content, if the handler takes it whole; empty if it takes none, or there is none, and for layers that see
+    /// the answer later. `None` if the handler takes it as it comes.
+    ///
+    /// An extractor gets all of it if its [`FromRequest::BODY`] is `Whole`.
     ///
     /// [`FromRequest::BODY`]: super::FromRequest::BODY
     pub fn body(&self) -> Option<&[u8]> {
         match &self.body {
             Content::Whole(bytes) => Some(bytes),
+            Content::Owned(bytes) => Some(bytes),
             Content::Stream(_) => None,
-        }
-    }
-
-    /// Takes the content as a stream. Empty if it was taken before.
-    pub(super) fn take_stream(&self) -> BodyStream {
-        match &self.body {
-            Content::Whole(bytes) => BodyStream::whole(bytes::Bytes::copy_from_slice(bytes)),
-            Content::Stream(stream) => {
-                stream.take().unwrap_or_else(|| BodyStream::whole(bytes::Bytes::new()))
-            }
         }
     }
 
@@ -184,24 +398,22 @@ impl<'a> Request<'a> {
     /// Resolves when the client has finished sending, or has disconnected. In a layer that runs after an
     /// async handler it works only if it was called before the handler, too.
     pub fn disconnected(&self) -> Disconnected {
-        self.disconnected.get_or_init(Disconnected::new).clone()
+        let cell = match &self.source {
+            Source::Lent { disconnected, .. } => disconnected,
+            Source::Owned(owned) => &owned.disconnected,
+        };
+        cell.get_or_init(Disconnected::new).clone()
     }
 
     /// A state given to [`Router::state`](super::Router::state).
-    pub fn state<T: Send + Sync + 'static>(&self) -> Option<&'a T> {
-        self.app.state(self.target)
+    pub fn state<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.facts().state(self.target)
     }
 
     /// Attaches a value for inner layers, and for handlers through [`Extension`](super::Extension). A value
     /// of the same type is replaced.
     pub fn insert<T: Clone + Send + Sync + 'static>(&self, value: T) {
         self.extensions.borrow_mut().insert(value);
-    }
-
-    /// A copy of all that was attached.
-    #[cfg(feature = "tower")]
-    pub(crate) fn extensions(&self) -> Extensions {
-        self.extensions.borrow().clone()
     }
 
     /// The value of type `T` that was attached.
@@ -211,7 +423,7 @@ impl<'a> Request<'a> {
 }
 
 /// The method as a type of the `http` crate.
-pub(super) fn to_method(head: &Head<'_>) -> Method {
+fn to_method(head: &Head<'_>) -> Method {
     match head.method() {
         CoreMethod::Get => Method::GET,
         CoreMethod::Head => Method::HEAD,

@@ -12,9 +12,8 @@ use http::Method;
 use super::error::Error;
 use super::handler::{Description, Dispatch, Handler, erase};
 use super::into_response::IntoResponse;
-use super::layer::IntoLayer;
+use super::layer::{IntoLayer, Layer};
 use super::scope::Renderer;
-use super::stack::Covering;
 use super::worker_local::{GivenLocal, PerWorker};
 use crate::admission::route_limit::Concurrency;
 
@@ -75,7 +74,7 @@ pub struct Router {
     pub(super) routes: Vec<Route>,
     pub(super) nested: Vec<(String, Router)>,
     pub(super) states: Vec<GivenState>,
-    pub(super) layers: Vec<Covering>,
+    pub(super) layers: Vec<Layer>,
     pub(super) renderer: Option<Arc<Renderer>>,
     pub(super) concurrency: Option<Concurrency>,
     pub(super) wants_peer: bool,
@@ -194,19 +193,19 @@ impl Router {
         self
     }
 
-    /// Covers this router with a layer: one made from a function by the module [`layer`](super::layer), a
-    /// type that implements [`Layer`](super::Layer), or, with the feature `tower`, a layer of that ecosystem.
+    /// Covers this router with a layer: one made from a function by the module [`layer`](super::layer), one with
+    /// several parts ([`Layer`](super::Layer)), or, with the feature `tower`, a layer of that ecosystem.
     /// The layers given to a router form one list, the first outermost, whatever their kinds.
     ///
     /// ```
     /// use highwater::layers::{cors, security_headers};
-    /// use highwater::{MiddlewareRequest, Next, Request, Response, Router, fixed, layer};
+    /// use highwater::{OwnedRequest, Next, Request, Response, Router, fixed, layer};
     ///
     /// fn log(request: &Request<'_>, response: &mut Response) {
     ///     println!("{} {}", request.path(), response.status());
     /// }
     ///
-    /// async fn audit(request: MiddlewareRequest, next: Next) -> Response {
+    /// async fn audit(request: OwnedRequest, next: Next) -> Response {
     ///     next.run(request).await
     /// }
     ///
@@ -221,7 +220,7 @@ impl Router {
     /// ```
     #[must_use]
     pub fn layer<M>(mut self, layer: impl IntoLayer<M>) -> Self {
-        self.layers.push(Covering::new(layer.into_layer()));
+        self.layers.push(layer.into_layer());
         self
     }
 

@@ -1,13 +1,12 @@
 //! The scope of a router: its own layers and settings, and those it inherits.
 
-use std::any::{Any, TypeId};
 use std::sync::Arc;
 
 use super::error::Error;
 use super::finisher::guarded;
 use super::request::Request;
 use super::response::Response;
-use super::stack::{Effect, Stack};
+use super::stack::{Effect, Responding, Stack};
 use crate::admission::route_limit::RouteLimit;
 
 /// Renders an error.
@@ -16,7 +15,6 @@ pub(super) type Renderer = dyn Fn(&Error) -> Response + Send + Sync;
 /// The layers and settings of one router's routes, outermost first.
 #[derive(Clone, Default)]
 pub(super) struct Scope {
-    pub(super) states: Vec<(TypeId, Arc<dyn Any + Send + Sync>)>,
     pub(super) stack: Stack,
     pub(super) renderer: Option<Arc<Renderer>>,
     pub(super) concurrency: Option<Arc<RouteLimit>>,
@@ -32,21 +30,21 @@ impl Scope {
         })
     }
 
-    /// Whether a layer needs parts of a request after its bytes are dropped.
-    pub(super) fn wants_known(&self) -> bool {
+    /// Whether a layer needs requests after their bytes are dropped.
+    pub(super) fn retains(&self) -> bool {
         self.stack.wants_end() || self.stack.effect_on_response() == Effect::OfRequest
     }
 
     /// Runs the response parts of `layers` around the layer `inside`.
     pub(super) fn respond(
         &self,
-        layers: &[usize],
+        layers: &[Responding],
         inside: usize,
         request: &Request<'_>,
         response: Response,
     ) -> Response {
         let response = self.render(response);
-        self.stack.respond(layers, inside, request, response, |made| self.render(made))
+        self.stack.respond(layers.iter(), inside, request, response, |made| self.render(made))
     }
 
     /// Runs the response parts for a preflight that the layer `inside` has answered.

@@ -1,17 +1,18 @@
-//! How often were the failures of each route logged lately?
+//! How often were the failures of each route, and its blocking of workers, logged lately?
 //!
 //! One count for each route and kind of failure, so that a noisy route does not hide the only failure of a quiet one.
 //! The memory is bounded by the number of routes, and so is the rate of the log.
 
 use crate::logging::Site;
 
-/// The failures of one route, by kind.
+/// What is logged about one route, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Sites {
     pub(super) failed: Site,
     pub(super) panicked: Site,
     pub(super) misused: Site,
     pub(super) invalid: Site,
+    pub(super) blocked: Site,
 }
 
 impl Sites {

@@ -14,57 +14,46 @@ use std::sync::Arc;
 use super::finisher::guarded;
 use super::guard::{self, Panic, drop_guarded};
 use super::into_response::IntoResponse;
-use super::layer::{Ended, Layer, Parts};
+use super::layer::{Amend, Around, Ask, End, Ended, Layer, Respond};
 use super::request::Request;
 use super::response::Response;
-
-/// A layer as it was given to a router.
-#[derive(Clone)]
-pub(super) struct Covering {
-    layer: Arc<dyn Layer>,
-    parts: Parts,
-}
-
-impl Covering {
-    pub(super) fn new(layer: Arc<dyn Layer>) -> Self {
-        let parts = layer.parts();
-        Covering { layer, parts }
-    }
-
-    /// Its problem, if it has one.
-    pub(super) fn problems(&self) -> Vec<String> {
-        let mut problems = self.layer.problems();
-        if self.parts.has(Parts::AROUND) && self.parts.has(Parts::EVERYWHERE) {
-            problems.push(String::from(
-                "a layer with an asynchronous part cannot cover everything, since refusals do not \
-                 wait; leave out `.everywhere()`, or use a layer of `on_request`, `on_response` and \
-                 `amend`",
-            ));
-        }
-        problems
-    }
-}
 
 /// The layers that cover the routes of one router, outermost first.
 #[derive(Clone, Default)]
 pub(super) struct Stack {
-    layers: Vec<Covering>,
+    layers: Vec<Layer>,
     segments: Vec<Segment>,
-    preflights: Vec<usize>,
+    preflights: Vec<Asking>,
     /// The synchronous parts of the layers that cover everything.
     everywhere: Segment,
     /// Those of `everywhere.responses` that need no request.
-    amends: Vec<usize>,
-    ends: Vec<usize>,
+    amends: Vec<Responding>,
+    ends: Vec<Arc<End>>,
 }
 
-/// Layers by their index in [`Stack::layers`], between two that may wait.
-#[derive(Clone, Debug, Default)]
+/// The parts of layers between two that may wait.
+#[derive(Clone, Default)]
 pub(super) struct Segment {
-    pub(super) requests: Vec<usize>,
-    pub(super) responses: Vec<usize>,
+    pub(super) requests: Vec<Asking>,
+    pub(super) responses: Vec<Responding>,
     /// The asynchronous part at its inner end; behind the last segment there is the handler.
-    pub(super) around: Option<usize>,
+    pub(super) around: Option<Arc<Around>>,
+}
+
+/// The part of a layer that looks at requests.
+#[derive(Clone)]
+pub(super) struct Asking {
+    /// The layer's place in [`Stack::layers`].
+    index: usize,
+    part: Arc<Ask>,
+}
+
+/// The parts of a layer that change responses.
+#[derive(Clone)]
+pub(super) struct Responding {
+    index: usize,
+    amend: Option<Arc<Amend>>,
+    on_response: Option<Arc<Respond>>,
 }
 
 /// The effect of layers on prepared answers.
@@ -83,31 +72,32 @@ pub(super) const HANDLER: usize = usize::MAX;
 
 impl Stack {
     /// These layers, with `inner` within them.
-    pub(super) fn with(&self, inner: Vec<Covering>) -> Stack {
+    pub(super) fn with(&self, inner: Vec<Layer>) -> Stack {
         let mut stack = Stack { layers: self.layers.clone(), ..Stack::default() };
         stack.layers.extend(inner);
         if stack.layers.is_empty() {
             return stack;
         }
-        let responds = Parts::AMEND | Parts::ON_RESPONSE;
         let mut segment = Segment::default();
-        for (index, Covering { parts, .. }) in stack.layers.iter().enumerate() {
-            let note = |list: &mut Vec<usize>, wanted| {
-                if parts.has(wanted) {
-                    list.push(index);
-                }
+        for (index, layer) in stack.layers.iter().enumerate() {
+            let asking = |part: &Option<Arc<Ask>>| part.clone().map(|part| Asking { index, part });
+            let responding = |amend: &Option<Arc<Amend>>, on_response: &Option<Arc<Respond>>| {
+                let (amend, on_response) = (amend.clone(), on_response.clone());
+                let is_there = amend.is_some() || on_response.is_some();
+                is_there.then_some(Responding { index, amend, on_response })
             };
-            note(&mut stack.preflights, Parts::PREFLIGHT);
-            note(&mut stack.ends, Parts::ON_END);
-            note(&mut segment.requests, Parts::ON_REQUEST);
-            note(&mut segment.responses, responds);
-            if parts.has(Parts::EVERYWHERE) {
-                note(&mut stack.everywhere.requests, Parts::ON_REQUEST);
-                note(&mut stack.everywhere.responses, responds);
-                note(&mut stack.amends, Parts::AMEND);
+            stack.preflights.extend(asking(&layer.preflight));
+            stack.ends.extend(layer.on_end.clone());
+            segment.requests.extend(asking(&layer.on_request));
+            segment.responses.extend(responding(&layer.amend, &layer.on_response));
+            if layer.covers_everything {
+                let everywhere = &mut stack.everywhere;
+                everywhere.requests.extend(asking(&layer.on_request));
+                everywhere.responses.extend(responding(&layer.amend, &layer.on_response));
+                stack.amends.extend(responding(&layer.amend, &None));
             }
-            if parts.has(Parts::AROUND) {
-                segment.around = Some(index);
+            if let Some(around) = &layer.around {
+                segment.around = Some(Arc::clone(around));
                 stack.segments.push(std::mem::take(&mut segment));
             }
         }
@@ -150,7 +140,7 @@ impl Stack {
 
     /// The effect of layers on a response that is the same each time, if no layer answers its request.
     pub(super) fn effect_on_response(&self) -> Effect {
-        let of_request = |index: &usize| self.layers[*index].parts.has(Parts::ON_RESPONSE);
+        let of_request = |responding: &Responding| responding.on_response.is_some();
         match &self.everywhere.responses[..] {
             [] => Effect::None,
             responses if responses.iter().any(of_request) => Effect::OfRequest,
@@ -167,25 +157,21 @@ impl Stack {
     }
 
     /// All layers, outermost first.
-    pub(super) fn layers(&self) -> impl Iterator<Item = &dyn Layer> {
-        self.layers.iter().map(|covering| &*covering.layer)
-    }
-
-    pub(super) fn layer(&self, index: usize) -> &dyn Layer {
-        &*self.layers[index].layer
+    pub(super) fn layers(&self) -> impl Iterator<Item = &Layer> {
+        self.layers.iter()
     }
 
     /// Runs the request parts of `layers`, up to one that answers. `at` is the running layer; [`HANDLER`]
     /// once all have let the request continue.
     pub(super) fn ask(
         &self,
-        layers: &[usize],
+        layers: &[Asking],
         request: &Request<'_>,
         at: &mut usize,
     ) -> Option<Response> {
-        for &index in layers {
-            *at = index;
-            if let ControlFlow::Break(response) = self.layer(index).on_request(request) {
+        for Asking { index, part } in layers {
+            *at = *index;
+            if let ControlFlow::Break(response) = part(request) {
                 return Some(response);
             }
         }
@@ -195,31 +181,25 @@ impl Stack {
 
     /// Like [`Stack::ask`], for a preflight.
     pub(super) fn ask_preflight(&self, request: &Request<'_>, at: &mut usize) -> Option<Response> {
-        for &index in &self.preflights {
-            *at = index;
-            if let ControlFlow::Break(response) = self.layer(index).preflight(request) {
-                return Some(response);
-            }
-        }
-        None
+        self.ask(&self.preflights, request, at)
     }
 
     /// Runs the response parts of `layers` that are around the layer `inside`, innermost first. `render`
     /// renders errors: of a panic, and of a layer that replaces the response by one.
-    pub(super) fn respond(
+    pub(super) fn respond<'l>(
         &self,
-        layers: &[usize],
+        layers: impl DoubleEndedIterator<Item = &'l Responding> + Clone,
         inside: usize,
         request: &Request<'_>,
         response: Response,
         render: impl Fn(Response) -> Response,
     ) -> Response {
-        self.back(layers, inside, response, render, |Covering { layer, parts }, response| {
-            if parts.has(Parts::AMEND) {
-                layer.amend(response);
+        back(layers, inside, response, render, |responding, response| {
+            if let Some(amend) = &responding.amend {
+                amend(response);
             }
-            if parts.has(Parts::ON_RESPONSE) {
-                layer.on_response(request, response);
+            if let Some(on_response) = &responding.on_response {
+                on_response(request, response);
             }
         })
     }
@@ -233,8 +213,8 @@ impl Stack {
         response: Response,
         render: impl Fn(Response) -> Response,
     ) -> Response {
-        let all = self.segments.iter().flat_map(|segment| segment.responses.iter().copied());
-        self.respond(&all.collect::<Vec<_>>(), inside, request, response, render)
+        let all = self.segments.iter().flat_map(|segment| &segment.responses);
+        self.respond(all, inside, request, response, render)
     }
 
     /// Runs the request-independent parts of the layers that cover everything.
@@ -243,36 +223,9 @@ impl Stack {
         response: Response,
         render: impl Fn(Response) -> Response,
     ) -> Response {
-        self.back(&self.amends, HANDLER, response, render, |covering, response| {
-            covering.layer.amend(response);
+        back(self.amends.iter(), HANDLER, response, render, |responding, response| {
+            responding.amend.iter().for_each(|amend| amend(response));
         })
-    }
-
-    fn back(
-        &self,
-        layers: &[usize],
-        mut inside: usize,
-        mut response: Response,
-        render: impl Fn(Response) -> Response,
-        run: impl Fn(&Covering, &mut Response),
-    ) -> Response {
-        loop {
-            let mut at = inside;
-            let ran = guarded(|| {
-                for &index in layers.iter().rev().filter(|index| **index < inside) {
-                    at = index;
-                    run(&self.layers[index], &mut response);
-                    if response.is_error() {
-                        let empty = Response::new(response.status());
-                        response = render(std::mem::replace(&mut response, empty));
-                    }
-                }
-            });
-            let Err(error) = ran else { return response };
-            let failed = render(error.into_response());
-            drop_guarded(std::mem::replace(&mut response, failed));
-            inside = at; // One layer fewer each time.
-        }
     }
 
     /// Like [`Stack::amend`], once, for a prepared response.
@@ -281,8 +234,8 @@ impl Stack {
     /// The panic of a layer.
     pub(super) fn amend_once(&self, mut response: Response) -> Result<Response, Panic> {
         let amended = guard::guarded(|| {
-            for &index in self.amends.iter().rev() {
-                self.layer(index).amend(&mut response);
+            for responding in self.amends.iter().rev() {
+                responding.amend.iter().for_each(|amend| amend(&mut response));
             }
         });
         if amended.is_err() {
@@ -293,9 +246,36 @@ impl Stack {
 
     /// Reports to layers how an answer ended.
     pub(super) fn end(&self, request: &Request<'_>, ended: &Ended) {
-        for &index in self.ends.iter().rev() {
+        for end in self.ends.iter().rev() {
             // It is noted, and there is no answer left to change.
-            let _ = guarded(|| self.layer(index).on_end(request, ended));
+            let _ = guarded(|| end(request, ended));
         }
+    }
+}
+
+/// Runs the response parts of `layers` that are around the layer `inside`, innermost first.
+fn back<'l>(
+    layers: impl DoubleEndedIterator<Item = &'l Responding> + Clone,
+    mut inside: usize,
+    mut response: Response,
+    render: impl Fn(Response) -> Response,
+    run: impl Fn(&Responding, &mut Response),
+) -> Response {
+    loop {
+        let mut at = inside;
+        let ran = guarded(|| {
+            for responding in layers.clone().rev().filter(|layer| layer.index < inside) {
+                at = responding.index;
+                run(responding, &mut response);
+                if response.is_error() {
+                    let empty = Response::new(response.status());
+                    response = render(std::mem::replace(&mut response, empty));
+                }
+            }
+        });
+        let Err(error) = ran else { return response };
+        let failed = render(error.into_response());
+        drop_guarded(std::mem::replace(&mut response, failed));
+        inside = at; // One layer fewer each time.
     }
 }

@@ -19,11 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::dispatch::App;
 use super::error::{BoxError, Error};
 use super::extract::{FromRequest, Requirements};
 use super::guard::{drop_guarded, guarded};
-use super::offload::Submit;
+use super::job::Submit;
 use super::request::Request;
 
 thread_local! {
@@ -220,6 +219,24 @@ pub(super) struct GivenLocal {
     pub(super) is_async: bool,
 }
 
+impl GivenLocal {
+    /// Makes the value of one worker.
+    ///
+    /// # Errors
+    /// Its type, and why it could not be made.
+    pub(super) async fn make_for(&self, worker: WorkerInfo) -> Result<MadeLocal, String> {
+        let made = (self.make)(worker).await;
+        let failed = |error| format!("the `{}` of a worker cannot be made: {error}", self.name);
+        made.map(|made| MadeLocal { id: self.id, made }).map_err(failed)
+    }
+}
+
+/// A worker's value that was made, and its type.
+pub(super) struct MadeLocal {
+    id: TypeId,
+    made: Made,
+}
+
 struct Made {
     value: Rc<dyn Any>,
     at_turn_end: Option<BoundHook>,
@@ -288,7 +305,7 @@ impl LayerKey {
 }
 
 /// A layer's value on one worker.
-pub struct LayerLocal {
+pub(super) struct LayerLocal {
     key: LayerKey,
     value: Rc<dyn Any>,
 }
@@ -335,6 +352,22 @@ impl Drop for Entered {
 }
 
 impl WorkerContext {
+    /// The context of a worker that owns these values.
+    pub(super) fn new(made: Vec<MadeLocal>, layers: Vec<LayerLocal>, submit: Submit) -> Rc<Self> {
+        let (mut values, mut at_turn_end) = (Vec::new(), Vec::new());
+        for MadeLocal { id, made } in made {
+            values.push((id, made.value));
+            at_turn_end.extend(made.at_turn_end);
+        }
+        let context = Rc::new(WorkerContext { values, layers, at_turn_end, submit });
+        let _ = ALL.try_with(|all| {
+            let mut all = all.borrow_mut();
+            all.retain(|other| other.strong_count() > 0);
+            all.push(Rc::downgrade(&context));
+        });
+        context
+    }
+
     /// The context of the worker that is in a turn on this thread.
     pub(super) fn current() -> Option<Rc<WorkerContext>> {
         CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
@@ -374,56 +407,5 @@ impl WorkerContext {
         // A panic is noted.
         let call = |hook: &BoundHook| guarded(|| hook(waker)).ok().flatten();
         self.at_turn_end.iter().filter_map(call).min()
-    }
-}
-
-impl App {
-    /// Makes the values of worker `worker`; `None` if the application needs none. To be awaited on the worker's
-    /// thread, and inside its runtime if it has one.
-    ///
-    /// # Errors
-    /// Which value could not be made, and why.
-    pub(crate) async fn worker_context(
-        &self,
-        worker: WorkerInfo,
-        submit: Submit,
-    ) -> Result<Option<Rc<WorkerContext>>, String> {
-        let (mut values, mut at_turn_end) = (Vec::new(), Vec::new());
-        for local in &self.shared.worker_locals {
-            let GivenLocal { id, name, make, .. } = local;
-            let made = make(worker).await;
-            let made =
-                made.map_err(|error| format!("the `{name}` of a worker cannot be made: {error}"))?;
-            values.push((*id, made.value));
-            at_turn_end.extend(made.at_turn_end);
-        }
-        let layers = self.layer_locals()?;
-        if values.is_empty() && layers.is_empty() && !self.awaits_pool() {
-            return Ok(None);
-        }
-        let context = Rc::new(WorkerContext { values, layers, at_turn_end, submit });
-        let _ = ALL.try_with(|all| {
-            let mut all = all.borrow_mut();
-            all.retain(|other| other.strong_count() > 0);
-            all.push(Rc::downgrade(&context));
-        });
-        Ok(Some(context))
-    }
-
-    /// Makes the layers' values on this worker, each once: a nested router repeats the layers of its parents.
-    fn layer_locals(&self) -> Result<Vec<LayerLocal>, String> {
-        let mut made: Vec<LayerLocal> = Vec::new();
-        let mut seen = Vec::new();
-        for layer in self.shared.scopes.iter().flat_map(|scope| scope.stack.layers()) {
-            let at = std::ptr::from_ref(layer).cast::<()>();
-            if seen.contains(&at) {
-                continue;
-            }
-            seen.push(at);
-            let local = guarded(|| layer.per_worker());
-            let local = local.map_err(|panic| format!("a layer cannot be made: {panic}"))?;
-            made.extend(local);
-        }
-        Ok(made)
     }
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 
-use crate::app::layer::{Layer, Parts};
-use crate::app::{BoxError, Request, Response};
+use crate::app::{BoxError, Layer, Request, Response};
 
 /// The methods for a preflight to a path without routes, so that the script sees the 404 itself.
 const USUAL_METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE");
@@ -260,16 +259,25 @@ impl Cors {
     }
 }
 
-impl Layer for Cors {
-    fn parts(&self) -> Parts {
-        let changes = match self.constant_origin() {
-            Some(_) => Parts::AMEND,
-            None => Parts::ON_RESPONSE,
+impl From<Cors> for Layer {
+    fn from(cors: Cors) -> Layer {
+        let (problems, is_constant) = (cors.check(), cors.constant_origin().is_some());
+        let cors = Arc::new(cors);
+        let asked = Arc::clone(&cors);
+        let layer = Layer::new().preflight(move |request: &Request<'_>| asked.preflight(request));
+        let layer = match is_constant {
+            true => layer.amend(move |response| cors.amend(response)),
+            false => layer.on_response(move |request: &Request<'_>, response: &mut Response| {
+                cors.on_response(request, response);
+            }),
         };
-        Parts::PREFLIGHT | changes | Parts::EVERYWHERE
+        problems.into_iter().fold(layer.everywhere(), Layer::problem)
     }
+}
 
-    fn problems(&self) -> Vec<String> {
+impl Cors {
+    /// What is wrong with it.
+    fn check(&self) -> Vec<String> {
         let mut problems = self.problems.clone();
         let names_some = !self.origins.is_empty() || self.test.is_some();
         // An origin that was written wrongly is one problem, and not two.

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, header};
 
-use crate::app::layer::{Layer, Parts};
-use crate::app::{BoxError, Response};
+use crate::app::{BoxError, Layer, Response};
 
 /// Adds fields to every response that restrict what browsers do with it:
 ///
@@ -109,20 +108,15 @@ impl SecurityHeaders {
     }
 }
 
-impl Layer for SecurityHeaders {
-    fn parts(&self) -> Parts {
-        Parts::AMEND | Parts::EVERYWHERE
-    }
-
-    fn problems(&self) -> Vec<String> {
-        self.problems.clone()
-    }
-
-    fn amend(&self, response: &mut Response) {
-        for (name, value) in &self.fields {
-            if response.header(name.as_str()).is_none() {
-                response.append_header(name.clone(), value.clone());
+impl From<SecurityHeaders> for Layer {
+    fn from(SecurityHeaders { fields, problems }: SecurityHeaders) -> Layer {
+        let amend = move |response: &mut Response| {
+            for (name, value) in &fields {
+                if response.header(name.as_str()).is_none() {
+                    response.append_header(name.clone(), value.clone());
+                }
             }
-        }
+        };
+        problems.into_iter().fold(Layer::new().amend(amend).everywhere(), Layer::problem)
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     use highwater_core::time::Instant;
 
     use super::*;
-    use crate::app::{App, Incoming, Outcome, RequestBody};
+    use crate::app::{App, Outcome, RequestBody};
     use crate::metrics::Scaling;
 
     /// Status, media type and content of the answer to `GET path`.
@@ -124,17 +124,9 @@ mod tests {
         let Next::Request(request) = next else { panic!("a request: {next:?}") };
         let Body::Whole(content) = request.body else { panic!("it has no body") };
         let body = RequestBody::Whole(content);
-        let incoming = Incoming {
-            head: &request.head,
-            params: &params,
-            body,
-            peer: None,
-            disconnected: &Default::default(),
-        };
-        let Outcome::Ready(mut response) = app.call(target.expect("it was planned for"), incoming)
-        else {
-            panic!("nothing here waits")
-        };
+        let (target, disconnected) = (target.expect("it was planned for"), Default::default());
+        let request = app.request(target, &request.head, &params, body, None, &disconnected);
+        let Outcome::Ready(mut response) = app.call(&request) else { panic!("nothing here waits") };
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
         let media_type = response.header("content-type").map(text).unwrap_or_default();
         let body = response.take_body();

@@ -121,7 +121,8 @@ impl Setup {
         Setup { router, config, headers, peer: PEER, seed: None, real_time: false }
     }
 
-    /// Replaces the settings. Only the limits and the maximum number of connections apply here.
+    /// Replaces the settings. Only the limits, the maximum number of connections, the memory for
+    /// bodies and the rules of admission apply here.
     pub fn config(mut self, config: impl Into<ServerConfig>) -> Self {
         self.config = config.into();
         self

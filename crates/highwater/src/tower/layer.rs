@@ -7,7 +7,6 @@
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -21,7 +20,7 @@ use super::response::{to_http, to_native};
 use super::service::ready_call;
 use crate::app::layer::{self, IntoLayer, Layer};
 use crate::app::{
-    self, BodyStream, BoxError, Error, IntoResponse, MiddlewareRequest, Next, Response, Resume,
+    self, BodyStream, BoxError, Error, IntoResponse, Next, OwnedRequest, Response, Resume,
 };
 
 /// Content that a layer has changed and no handler has taken yet, in bytes; then the layer waits.
@@ -55,16 +54,12 @@ where
     B: HttpBody + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    fn into_layer(self) -> Arc<dyn Layer> {
-        Arc::new(layer::around_per_worker(move || self.layer(Inner), around))
+    fn into_layer(self) -> Layer {
+        layer::around_per_worker(move || self.layer(Inner), around)
     }
 }
 
-async fn around<S, B>(
-    mut service: S,
-    request: MiddlewareRequest,
-    next: Next,
-) -> Result<Response, Error>
+async fn around<S, B>(mut service: S, request: OwnedRequest, next: Next) -> Result<Response, Error>
 where
     S: Service<http::Request<Body>, Response = http::Response<B>>,
     S::Error: Into<BoxError>,

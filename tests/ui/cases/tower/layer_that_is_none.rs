@@ -1,6 +1,6 @@
-use highwater::{MiddlewareRequest, Next, Response, Router};
+use highwater::{OwnedRequest, Next, Response, Router};
 
-async fn timing(request: MiddlewareRequest, next: Next) -> Response {
+async fn timing(request: OwnedRequest, next: Next) -> Response {
     next.run(request).await
 }
 

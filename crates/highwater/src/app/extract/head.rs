@@ -8,9 +8,9 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 
 use super::FromRequest;
-use crate::app::dispatch::{Shared, Target};
 use crate::app::error::Error;
-use crate::app::request::Request;
+use crate::app::request::{Application, Request};
+use crate::app::target::Target;
 
 impl FromRequest for Method {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
@@ -81,13 +81,13 @@ impl FromRequest for PeerAddr {
 /// nested under: `/users/{id}`.
 #[derive(Clone)]
 pub struct MatchedPath {
-    app: Arc<Shared>,
+    app: Arc<dyn Application>,
     target: Target,
 }
 
 impl FromRequest for MatchedPath {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        Ok(MatchedPath { app: request.app.clone(), target: request.target })
+        Ok(MatchedPath { app: Arc::clone(request.app()), target: request.route() })
     }
 }
 
@@ -95,7 +95,7 @@ impl Deref for MatchedPath {
     type Target = str;
 
     fn deref(&self) -> &str {
-        self.app.pattern(self.target).unwrap_or_default()
+        self.app.facts().pattern(self.target).unwrap_or_default()
     }
 }
 

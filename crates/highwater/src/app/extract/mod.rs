@@ -4,7 +4,6 @@
 //! never holds on to a receive buffer, and the head is never copied as a whole.
 
 mod body;
-mod draining;
 #[cfg(feature = "json")]
 mod form;
 mod head;
@@ -23,7 +22,6 @@ use std::any::TypeId;
 use super::error::Error;
 use super::request::Request;
 
-pub use draining::Draining;
 #[cfg(feature = "json")]
 pub use form::{Form, Query};
 pub use head::{Cookies, FromHeader, Header, MatchedPath, PeerAddr, RawQuery};
@@ -33,7 +31,6 @@ pub use json::Json;
 pub use path::Path;
 pub use state::{Extension, State};
 
-pub(crate) use draining::Drain;
 #[cfg(feature = "json")]
 pub(in crate::app) use path_shape::PathCheck;
 
@@ -104,6 +101,20 @@ pub trait FromRequest: Sized {
     /// The values that the application must provide; checked when it is built.
     fn requires(requirements: &mut Requirements) {
         let _ = requirements;
+    }
+}
+
+impl Request<'_> {
+    /// Extracts a `T`, as for an argument of a handler.
+    ///
+    /// # Errors
+    /// Those of the extractor; and 500 if it takes the content as it comes, which only the handler may do.
+    pub fn extract<T: FromRequest>(&self) -> Result<T, Error> {
+        if T::BODY == BodyUse::Streamed {
+            let of = std::any::type_name::<T>();
+            return Err(Error::internal(format!("only a handler takes the content by `{of}`")));
+        }
+        T::from_request(self)
     }
 }
 

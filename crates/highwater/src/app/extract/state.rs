@@ -4,6 +4,7 @@ use std::any::type_name;
 
 use super::{FromRequest, Requirements};
 use crate::app::disconnected::Disconnected;
+use crate::app::draining::Draining;
 use crate::app::error::Error;
 use crate::app::request::Request;
 
@@ -57,6 +58,12 @@ impl<T: Clone + Send + Sync + 'static> FromRequest for State<T> {
 impl FromRequest for Disconnected {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         Ok(request.disconnected())
+    }
+}
+
+impl FromRequest for Draining {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Ok(Draining::of(&request.facts().drain))
     }
 }
 

@@ -1,14 +1,11 @@
 //! Layers made of a function, one part each.
 
 use std::future::Future;
-use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
-use super::{Ended, Layer, LayerFuture, Parts};
-use crate::app::finisher::ResponseFinisher;
+use super::{Ended, Layer, Next};
 use crate::app::into_response::IntoResponse;
-use crate::app::middleware::{MiddlewareRequest, Next};
-use crate::app::request::Request;
+use crate::app::request::{OwnedRequest, Request};
 use crate::app::response::Response;
 
 /// A layer that looks at each request: the function returns `ControlFlow::Continue(())` or
@@ -27,12 +24,12 @@ use crate::app::response::Response;
 /// let admin = Router::new().layer(layer::on_request(authorize)).get("/stats", || "1 visitor");
 /// # admin.build().unwrap();
 /// ```
-pub fn on_request<F, D>(function: F) -> impl Layer
+pub fn on_request<F, D>(function: F) -> Layer
 where
     F: Fn(&Request<'_>) -> D + Send + Sync + 'static,
     D: Decision + 'static,
 {
-    OnRequest(function, PhantomData)
+    Layer::new().on_request(function)
 }
 
 /// A layer that changes each response. See [`Layer::on_response`].
@@ -49,18 +46,17 @@ where
 /// let app = Router::new().layer(layer::on_response(log)).get("/", || "Hello");
 /// # app.build().unwrap();
 /// ```
-pub fn on_response<F>(function: F) -> impl Layer
+pub fn on_response<F>(function: F) -> Layer
 where
     F: Fn(&Request<'_>, &mut Response) + Send + Sync + 'static,
 {
-    OnResponse(function)
+    Layer::new().on_response(function)
 }
 
 /// A layer that changes each response in the same way, whatever the request. See [`Layer::amend`].
 ///
 /// ```
-/// use highwater::layer::{self, Layer};
-/// use highwater::{Response, Router, fixed, header};
+/// use highwater::{Response, Router, fixed, header, layer};
 ///
 /// fn name(response: &mut Response) {
 ///     response.set_header(header::SERVER, "example".parse().unwrap());
@@ -69,19 +65,19 @@ where
 /// let app = Router::new().layer(layer::amend(name).everywhere()).get("/health", fixed("ok"));
 /// # app.build().unwrap();
 /// ```
-pub fn amend<F>(function: F) -> impl Layer
+pub fn amend<F>(function: F) -> Layer
 where
     F: Fn(&mut Response) + Send + Sync + 'static,
 {
-    Amend(function)
+    Layer::new().amend(function)
 }
 
 /// A layer that wraps handlers and may wait. See [`Layer::around`].
 ///
 /// ```
-/// use highwater::{MiddlewareRequest, Next, Response, Router, layer};
+/// use highwater::{OwnedRequest, Next, Response, Router, layer};
 ///
-/// async fn timing(request: MiddlewareRequest, next: Next) -> Response {
+/// async fn timing(request: OwnedRequest, next: Next) -> Response {
 ///     let start = std::time::Instant::now();
 ///     let response = next.run(request).await;
 ///     response.with_header("server-timing", format!("app;dur={}", start.elapsed().as_millis()))
@@ -90,12 +86,12 @@ where
 /// let app = Router::new().layer(layer::around(timing)).get("/", || "Hello");
 /// # app.build().unwrap();
 /// ```
-pub fn around<F, Fut>(function: F) -> impl Layer
+pub fn around<F, Fut>(function: F) -> Layer
 where
-    F: Fn(MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
+    F: Fn(OwnedRequest, Next) -> Fut + Send + Sync + 'static,
     Fut: Future<Output: IntoResponse> + 'static,
 {
-    Around(function, PhantomData)
+    Layer::new().around(function)
 }
 
 /// A layer that is called when an answer has ended, such as an access log. See [`Layer::on_end`].
@@ -112,11 +108,11 @@ where
 /// let app = Router::new().layer(layer::on_end(access)).get("/", || "Hello");
 /// # app.build().unwrap();
 /// ```
-pub fn on_end<F>(function: F) -> impl Layer
+pub fn on_end<F>(function: F) -> Layer
 where
     F: Fn(&Request<'_>, &Ended) + Send + Sync + 'static,
 {
-    OnEnd(function)
+    Layer::new().on_end(function)
 }
 
 /// What the function of [`on_request`] returns.
@@ -125,7 +121,7 @@ where
     label = "this neither lets a request continue nor answers it",
     note = "return `Result<(), Error>`, `Result<(), impl IntoResponse>`, or `ControlFlow<response>`: \
             `ControlFlow::Continue(())` goes on, `ControlFlow::Break(response)` answers",
-    note = "a function that has to wait is `async fn(MiddlewareRequest, Next) -> response`, for \
+    note = "a function that has to wait is `async fn(OwnedRequest, Next) -> response`, for \
             `layer::around`"
 )]
 pub trait Decision {
@@ -152,93 +148,5 @@ impl<E: IntoResponse> Decision for Result<(), E> {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error.into_response()),
         }
-    }
-}
-
-struct OnRequest<F, D>(F, PhantomData<fn() -> D>);
-
-impl<F, D> Layer for OnRequest<F, D>
-where
-    F: Fn(&Request<'_>) -> D + Send + Sync + 'static,
-    D: Decision + 'static,
-{
-    fn parts(&self) -> Parts {
-        Parts::ON_REQUEST
-    }
-
-    fn on_request(&self, request: &Request<'_>) -> ControlFlow<Response> {
-        (self.0)(request).decide()
-    }
-}
-
-struct OnResponse<F>(F);
-
-impl<F> Layer for OnResponse<F>
-where
-    F: Fn(&Request<'_>, &mut Response) + Send + Sync + 'static,
-{
-    fn parts(&self) -> Parts {
-        Parts::ON_RESPONSE
-    }
-
-    fn on_response(&self, request: &Request<'_>, response: &mut Response) {
-        (self.0)(request, response);
-    }
-}
-
-struct Amend<F>(F);
-
-impl<F> Layer for Amend<F>
-where
-    F: Fn(&mut Response) + Send + Sync + 'static,
-{
-    fn parts(&self) -> Parts {
-        Parts::AMEND
-    }
-
-    fn amend(&self, response: &mut Response) {
-        (self.0)(response);
-    }
-}
-
-struct Around<F, Fut>(F, PhantomData<fn() -> Fut>);
-
-impl<F, Fut> Layer for Around<F, Fut>
-where
-    F: Fn(MiddlewareRequest, Next) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output: IntoResponse> + 'static,
-{
-    fn parts(&self) -> Parts {
-        Parts::AROUND
-    }
-
-    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
-        let future = (self.0)(request, next);
-        Box::pin(async move { future.await.into_response() })
-    }
-
-    fn surround(
-        &self,
-        request: MiddlewareRequest,
-        next: Next,
-        finisher: ResponseFinisher,
-    ) -> LayerFuture {
-        let future = (self.0)(request, next);
-        Box::pin(finisher.after(future))
-    }
-}
-
-struct OnEnd<F>(F);
-
-impl<F> Layer for OnEnd<F>
-where
-    F: Fn(&Request<'_>, &Ended) + Send + Sync + 'static,
-{
-    fn parts(&self) -> Parts {
-        Parts::ON_END
-    }
-
-    fn on_end(&self, request: &Request<'_>, ended: &Ended) {
-        (self.0)(request, ended);
     }
 }

@@ -6,16 +6,16 @@
 //!  on_end ◀┄ the last byte ◀─ on_response ◀─ amend ◀─ around ┄ ◀─ … ◀┘
 //! ```
 //!
-//! A layer declares once, when it is given to a router, which parts it has ([`Layer::parts`]). The parts of
-//! all layers of a router are composed when the application is built (`stack.rs`): a part that no layer has
-//! costs nothing per request.
+//! A layer is a value that holds its parts, one function each. The parts of all layers of a router are composed when
+//! the application is built (`stack.rs`): a part that no layer has costs nothing per request.
 
 mod functions;
 mod local;
+mod next;
 
 use std::fmt;
 use std::future::Future;
-use std::ops::{BitOr, ControlFlow};
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,22 +23,38 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::finisher::ResponseFinisher;
-use super::middleware::{MiddlewareRequest, Next};
-use super::request::Request;
+use super::into_response::IntoResponse;
+use super::request::{OwnedRequest, Request};
 use super::response::Response;
-use super::worker_local::LayerLocal;
+use super::worker_local::{LayerKey, LayerLocal};
 pub use functions::{Decision, amend, around, on_end, on_request, on_response};
 #[cfg(feature = "tower")]
 pub(crate) use local::around_per_worker;
+pub use next::Next;
 
 /// What the asynchronous part of a layer returns. It stays on its worker and need not be `Send`.
-pub type LayerFuture = Pin<Box<dyn Future<Output = Response>>>;
+pub(super) type LayerFuture = Pin<Box<dyn Future<Output = Response>>>;
+
+/// A part that looks at a request.
+pub(super) type Ask = dyn Fn(&Request<'_>) -> ControlFlow<Response> + Send + Sync;
+/// A part that changes each response alike.
+pub(super) type Amend = dyn Fn(&mut Response) + Send + Sync;
+/// A part that changes a response.
+pub(super) type Respond = dyn Fn(&Request<'_>, &mut Response) + Send + Sync;
+/// A part that wraps what is within. Its future includes the finisher: one future for both.
+pub(super) type Around = dyn Fn(OwnedRequest, Next, ResponseFinisher) -> LayerFuture + Send + Sync;
+/// A part that observes how answers end.
+pub(super) type End = dyn Fn(&Request<'_>, &Ended) + Send + Sync;
+/// Makes the value that an asynchronous part has on a worker. Called on each worker's thread, before the worker
+/// accepts connections.
+pub(super) type MakeLocal = dyn Fn() -> LayerLocal + Send + Sync;
 
 /// A layer around the routes of a [`Router`](super::Router): see [`Router::layer`](super::Router::layer).
 ///
-/// Most layers are made from a function, by the functions of the module [`layer`](self): [`on_request`],
-/// [`on_response`], [`amend`], [`around`], [`on_end`]. A layer type of your own implements this trait,
-/// overrides the parts it needs, and names them in [`parts`](Layer::parts).
+/// It is made of functions, one for each of its parts: by [`Layer::new`] and the methods here, or, for a layer with
+/// one part, by the functions of the module [`layer`](self): [`on_request`], [`on_response`], [`amend`], [`around`],
+/// [`on_end`]. A layer that others can use is a function that returns one, or a type that becomes one
+/// (`impl From<MyLayer> for Layer`).
 ///
 /// # Order
 ///
@@ -73,146 +89,169 @@ pub type LayerFuture = Pin<Box<dyn Future<Output = Response>>>;
 /// ```
 /// use std::ops::ControlFlow;
 ///
-/// use highwater::layer::{Layer, Parts};
-/// use highwater::{IntoResponse, Redirect, Request, Response, Router, header};
+/// use highwater::{IntoResponse, Layer, Redirect, Request, Response, Router, header};
 ///
 /// /// Sends clients of the old name to the new one.
-/// struct Moved;
-///
-/// impl Layer for Moved {
-///     fn parts(&self) -> Parts {
-///         Parts::ON_REQUEST | Parts::AMEND
-///     }
-///
-///     fn on_request(&self, request: &Request<'_>) -> ControlFlow<Response> {
-///         match request.header("host") {
-///             Some("old.example") => {
-///                 let location = format!("https://new.example{}", request.target());
-///                 ControlFlow::Break(Redirect::permanent(location).into_response())
-///             }
-///             _ => ControlFlow::Continue(()),
+/// fn moved(from: &'static str, to: &'static str) -> Layer {
+///     let redirect = move |request: &Request<'_>| match request.header("host") {
+///         Some(host) if host == from => {
+///             let location = format!("https://{to}{}", request.target());
+///             ControlFlow::Break(Redirect::permanent(location))
 ///         }
-///     }
-///
-///     fn amend(&self, response: &mut Response) {
-///         response.set_header(header::SERVER, "new".parse().unwrap());
-///     }
+///         _ => ControlFlow::Continue(()),
+///     };
+///     let name = move |response: &mut Response| {
+///         response.set_header(header::SERVER, to.parse().unwrap());
+///     };
+///     Layer::new().on_request(redirect).amend(name)
 /// }
 ///
-/// let app = Router::new().layer(Moved).get("/", || "Hello");
+/// let app = Router::new().layer(moved("old.example", "new.example")).get("/", || "Hello");
 /// # app.build().unwrap();
 /// ```
-pub trait Layer: Send + Sync + 'static {
-    /// Which parts it has, and whether it covers everything. Asked once. **A part that is not named here is
-    /// never called.**
-    fn parts(&self) -> Parts;
+#[derive(Clone, Default)]
+#[must_use = "give it to `Router::layer`"]
+pub struct Layer {
+    pub(super) preflight: Option<Arc<Ask>>,
+    pub(super) on_request: Option<Arc<Ask>>,
+    pub(super) amend: Option<Arc<Amend>>,
+    pub(super) on_response: Option<Arc<Respond>>,
+    pub(super) around: Option<Arc<Around>>,
+    pub(super) on_end: Option<Arc<End>>,
+    pub(super) per_worker: Option<(LayerKey, Arc<MakeLocal>)>,
+    pub(super) covers_everything: bool,
+    problems: Vec<String>,
+}
 
-    /// An error in its set-up, and what to write instead: [`Router::build`](super::Router::build) reports it.
-    fn problems(&self) -> Vec<String> {
-        Vec::new()
+impl Layer {
+    /// A layer without parts, which does nothing.
+    pub fn new() -> Self {
+        Layer::default()
     }
 
-    /// Answers a CORS preflight (an `OPTIONS` request with `Access-Control-Request-Method`), or lets it
-    /// continue. It comes here before routing answers 405 or 204, and before any other part of any layer.
-    fn preflight(&self, request: &Request<'_>) -> ControlFlow<Response> {
-        let _ = request;
-        ControlFlow::Continue(())
+    /// Answers CORS preflights (`OPTIONS` requests with `Access-Control-Request-Method`), or lets them continue. They
+    /// come here before routing answers 405 or 204, and before any other part of any layer.
+    pub fn preflight<F, D>(self, function: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> D + Send + Sync + 'static,
+        D: Decision + 'static,
+    {
+        let part: Arc<Ask> = Arc::new(move |request: &Request<'_>| function(request).decide());
+        self.set("preflight", |layer| layer.preflight.replace(part).is_some())
     }
 
-    /// Looks at a request: lets it continue, perhaps with a value [attached](Request::insert), or answers
-    /// it. It runs at once, on the worker, and must not wait.
-    fn on_request(&self, request: &Request<'_>) -> ControlFlow<Response> {
-        let _ = request;
-        ControlFlow::Continue(())
+    /// Looks at each request: the function returns `ControlFlow::Continue(())` or `ControlFlow::Break(response)`, or
+    /// `Ok(())` or `Err(error)`. So it lets the request continue, perhaps with a value [attached](Request::insert),
+    /// or answers it. It runs at once, on the worker, and must not wait.
+    pub fn on_request<F, D>(self, function: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> D + Send + Sync + 'static,
+        D: Decision + 'static,
+    {
+        let part: Arc<Ask> = Arc::new(move |request: &Request<'_>| function(request).decide());
+        self.set("on_request", |layer| layer.on_request.replace(part).is_some())
     }
 
     /// Changes a response without regard to its request. It must do the same each time: for responses prepared
     /// when the application was built, it ran then, once and for all.
-    fn amend(&self, response: &mut Response) {
-        let _ = response;
+    pub fn amend<F>(self, function: F) -> Self
+    where
+        F: Fn(&mut Response) + Send + Sync + 'static,
+    {
+        let part: Arc<Amend> = Arc::new(function);
+        self.set("amend", |layer| layer.amend.replace(part).is_some())
     }
 
     /// Changes a response, which is complete but for streamed content ([`Response::map_body`] changes that).
     /// Errors have their shape already; [`Response::error`] returns the error. The request's body is no longer
     /// available. After an async or blocking handler the request's head is a copy, and after a blocking one
-    /// this runs on the pool.
-    fn on_response(&self, request: &Request<'_>, response: &mut Response) {
-        let _ = (request, response);
+    /// this runs on the pool. If the layer has both, it comes after [`amend`](Layer::amend).
+    pub fn on_response<F>(self, function: F) -> Self
+    where
+        F: Fn(&Request<'_>, &mut Response) + Send + Sync + 'static,
+    {
+        let part: Arc<Respond> = Arc::new(function);
+        self.set("on_response", |layer| layer.on_response.replace(part).is_some())
     }
 
     /// Wraps the inner layers and the handler, and may wait. It makes what it covers async and copies the
     /// request's head: work that need not wait is cheaper in another part.
-    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
-        Box::pin(next.run(request))
+    pub fn around<F, Fut>(self, function: F) -> Self
+    where
+        F: Fn(OwnedRequest, Next) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoResponse> + 'static,
+    {
+        self.surround(Arc::new(move |request, next, finisher: ResponseFinisher| {
+            Box::pin(finisher.after(function(request, next)))
+        }))
     }
 
     /// Is called when the last byte of an answer was given to the connection, or when the connection broke
     /// before. The request's body and attached values are no longer available. It must not wait; a panic in
     /// it is logged.
-    fn on_end(&self, request: &Request<'_>, ended: &Ended) {
-        let _ = (request, ended);
-    }
-
-    /// The layer, covering everything of its router: [`fixed`](super::fixed) answers, refusals and the
-    /// server's own answers, too. Not for layers with an asynchronous part.
-    fn everywhere(self) -> Everywhere<Self>
+    pub fn on_end<F>(self, function: F) -> Self
     where
-        Self: Sized,
+        F: Fn(&Request<'_>, &Ended) + Send + Sync + 'static,
     {
-        Everywhere(self)
+        let part: Arc<End> = Arc::new(function);
+        self.set("on_end", |layer| layer.on_end.replace(part).is_some())
     }
 
-    /// Makes the value that its asynchronous part has on each worker. Called once on each worker's thread,
-    /// before the worker accepts connections.
-    #[doc(hidden)]
-    fn per_worker(&self) -> Option<LayerLocal> {
-        None
+    /// Lets the layer cover everything of its router: [`fixed`](super::fixed) answers, refusals and the
+    /// server's own answers, too. Not for layers with an asynchronous part.
+    pub fn everywhere(mut self) -> Self {
+        self.covers_everything = true;
+        self
     }
 
-    /// Like [`around`](Layer::around), followed by the finisher: one future for both.
-    #[doc(hidden)]
-    fn surround(
-        &self,
-        request: MiddlewareRequest,
-        next: Next,
-        finisher: ResponseFinisher,
-    ) -> LayerFuture {
-        let future = self.around(request, next);
-        Box::pin(finisher.after(future))
+    /// Adds an error in its set-up, and what to write instead: [`Router::build`](super::Router::build) reports it.
+    pub fn problem(mut self, problem: impl Into<String>) -> Self {
+        self.problems.push(problem.into());
+        self
     }
-}
 
-/// Which parts a [`Layer`] has: `Parts::ON_REQUEST | Parts::ON_RESPONSE`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts(u8);
+    fn surround(self, part: Arc<Around>) -> Self {
+        self.set("around", |layer| layer.around.replace(part).is_some())
+    }
 
-impl Parts {
-    /// [`Layer::preflight`].
-    pub const PREFLIGHT: Parts = Parts(1);
-    /// [`Layer::on_request`].
-    pub const ON_REQUEST: Parts = Parts(2);
-    /// [`Layer::amend`].
-    pub const AMEND: Parts = Parts(4);
-    /// [`Layer::on_response`].
-    pub const ON_RESPONSE: Parts = Parts(8);
-    /// [`Layer::around`].
-    pub const AROUND: Parts = Parts(16);
-    /// [`Layer::on_end`].
-    pub const ON_END: Parts = Parts(32);
-    /// No part: it covers everything of its router; see [`Layer::everywhere`].
-    pub const EVERYWHERE: Parts = Parts(64);
+    /// Sets a part; that it was there already is a problem, since only one of them would be called.
+    fn set(mut self, part: &str, replace: impl FnOnce(&mut Self) -> bool) -> Self {
+        match replace(&mut self) {
+            true => self.problem(format!(
+                "a layer has two functions for `{part}`, and only one would be called; give the router two layers"
+            )),
+            false => self,
+        }
+    }
 
-    /// Whether it has any of `parts`.
-    pub(super) const fn has(self, parts: Parts) -> bool {
-        self.0 & parts.0 != 0
+    /// What is wrong with it.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems = self.problems.clone();
+        if self.around.is_some() && self.covers_everything {
+            problems.push(String::from(
+                "a layer with an asynchronous part cannot cover everything, since refusals do not \
+                 wait; leave out `.everywhere()`, or use a layer of `on_request`, `on_response` and \
+                 `amend`",
+            ));
+        }
+        problems
     }
 }
 
-impl BitOr for Parts {
-    type Output = Parts;
-
-    fn bitor(self, other: Parts) -> Parts {
-        Parts(self.0 | other.0)
+impl fmt::Debug for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            ("preflight", self.preflight.is_some()),
+            ("on_request", self.on_request.is_some()),
+            ("amend", self.amend.is_some()),
+            ("on_response", self.on_response.is_some()),
+            ("around", self.around.is_some()),
+            ("on_end", self.on_end.is_some()),
+            ("everywhere", self.covers_everything),
+        ];
+        let named = parts.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
+        f.write_str("Layer ")?;
+        f.debug_set().entries(named).finish()
     }
 }
 
@@ -247,23 +286,23 @@ impl Ended {
     }
 }
 
-/// The types that [`Router::layer`](super::Router::layer) accepts: a [`Layer`], or with the feature `tower` a
-/// layer of that ecosystem.
+/// The types that [`Router::layer`](super::Router::layer) accepts: a [`Layer`] and what becomes one, or with the
+/// feature `tower` a layer of that ecosystem.
 ///
 /// `M` is for the compiler only; it tells the kinds apart.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a layer",
     label = "this cannot cover routes",
     note = "make one of a function: `layer::on_request(f)`, `layer::on_response(f)`, `layer::amend(f)`, \
-            `layer::around(async_fn)` or `layer::on_end(f)`; or implement `highwater::layer::Layer`",
+            `layer::around(async_fn)` or `layer::on_end(f)`; or of several: `Layer::new().on_request(f).amend(g)`",
     note = "a `tower` layer needs the feature `tower`, has to be `Send + Sync + 'static` itself, and its service \
             has to be a `tower::Service<http::Request<highwater::tower::Body>, Response = http::Response<_>>` \
             that is `Clone + 'static`"
 )]
 pub trait IntoLayer<M> {
-    /// The layer, type-erased.
+    /// The layer.
     #[doc(hidden)]
-    fn into_layer(self) -> Arc<dyn Layer>;
+    fn into_layer(self) -> Layer;
 }
 
 /// The way of a native layer.
@@ -271,64 +310,8 @@ pub trait IntoLayer<M> {
 pub struct ViaLayer;
 
 #[diagnostic::do_not_recommend]
-impl<L: Layer> IntoLayer<ViaLayer> for L {
-    fn into_layer(self) -> Arc<dyn Layer> {
-        Arc::new(self)
-    }
-}
-
-/// A layer that covers everything of its router; made by [`Layer::everywhere`].
-pub struct Everywhere<L>(L);
-
-impl<L: Layer> Layer for Everywhere<L> {
-    fn parts(&self) -> Parts {
-        self.0.parts() | Parts::EVERYWHERE
-    }
-
-    fn problems(&self) -> Vec<String> {
-        self.0.problems()
-    }
-
-    fn preflight(&self, request: &Request<'_>) -> ControlFlow<Response> {
-        self.0.preflight(request)
-    }
-
-    fn on_request(&self, request: &Request<'_>) -> ControlFlow<Response> {
-        self.0.on_request(request)
-    }
-
-    fn amend(&self, response: &mut Response) {
-        self.0.amend(response);
-    }
-
-    fn on_response(&self, request: &Request<'_>, response: &mut Response) {
-        self.0.on_response(request, response);
-    }
-
-    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
-        self.0.around(request, next)
-    }
-
-    fn on_end(&self, request: &Request<'_>, ended: &Ended) {
-        self.0.on_end(request, ended);
-    }
-
-    fn per_worker(&self) -> Option<LayerLocal> {
-        self.0.per_worker()
-    }
-
-    fn surround(
-        &self,
-        request: MiddlewareRequest,
-        next: Next,
-        finisher: ResponseFinisher,
-    ) -> LayerFuture {
-        self.0.surround(request, next, finisher)
-    }
-}
-
-impl<L> fmt::Debug for Everywhere<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Everywhere")
+impl<L: Into<Layer>> IntoLayer<ViaLayer> for L {
+    fn into_layer(self) -> Layer {
+        self.into()
     }
 }

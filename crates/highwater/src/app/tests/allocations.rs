@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::app::dispatch::Outcome;
+use crate::app::outcome::Outcome;
 
 /// How many allocations `find`, `plan`, `call` and dropping the response make for one request, once
 /// the thread is warm. Parsing is not counted; it is the connection's.
@@ -37,14 +37,9 @@ fn allocations(app: &App, raw: &str, status: u16) -> u64 {
         let core_http::Body::Whole(body) = request.body else { panic!("the body is there") };
         let target = target.expect("the head was planned for");
         let calling = allocation_counter::measure(|| {
-            let incoming = Incoming {
-                head: &request.head,
-                params: &params,
-                body: RequestBody::Whole(body),
-                peer: None,
-                disconnected: &Default::default(),
-            };
-            match app.call(target, incoming) {
+            let (body, disconnected) = (RequestBody::Whole(body), Default::default());
+            match app.call(&app.request(target, &request.head, &params, body, None, &disconnected))
+            {
                 Outcome::Ready(response) => assert_eq!(response.status().as_u16(), status),
                 Outcome::Fixed(response) => assert_eq!(response.status(), status),
                 other => assert_eq!(resolve(other).status().as_u16(), status),

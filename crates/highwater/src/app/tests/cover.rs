@@ -30,7 +30,7 @@ impl Diary {
                 on_request.write(format!("{name}-request"));
                 Ok::<(), Error>(())
             }))
-            .layer(layer::around(move |request: MiddlewareRequest, next: Next| {
+            .layer(layer::around(move |request: OwnedRequest, next: Next| {
                 let diary = around.clone();
                 async move {
                     diary.write(format!("{name}-in"));
@@ -152,7 +152,7 @@ fn extensions_travel() {
     };
     let look = || layer::on_response(look.clone());
     check(&build(routes(Router::new().layer(look()).layer(attach()))), &seen, "ann", "ann");
-    let change = async |mut request: MiddlewareRequest, next: Next| {
+    let change = async |request: OwnedRequest, next: Next| {
         assert_eq!(request.extension::<User>().map(|user| user.0), Some("ann"));
         request.insert(User("bob"));
         next.run(request).await
@@ -166,7 +166,7 @@ fn extensions_travel() {
 /// Purpose: an asynchronous layer sees the request, changes it, and may answer itself.
 #[test]
 fn middleware_requests() {
-    async fn guard(mut request: MiddlewareRequest, next: Next) -> Result<Response, Error> {
+    async fn guard(mut request: OwnedRequest, next: Next) -> Result<Response, Error> {
         if request.query() == Some("stop") {
             return Err(Error::forbidden("stopped"));
         }
@@ -206,7 +206,7 @@ fn middleware_and_streams() {
     async fn length(body: BodyStream) -> Result<String, Error> {
         Ok(body.collect(100).await?.len().to_string())
     }
-    let pass = async |request: MiddlewareRequest, next: Next| {
+    let pass = async |request: OwnedRequest, next: Next| {
         assert_eq!(request.body(), None);
         next.run(request).await
     };
@@ -339,7 +339,7 @@ fn panics() {
     let diary = Diary::default();
     let log = diary.clone();
     let covered = Router::new()
-        .layer(layer::around(async |request: MiddlewareRequest, next: Next| {
+        .layer(layer::around(async |request: OwnedRequest, next: Next| {
             if request.path() == "/m/self" {
                 boom("middleware");
             }

@@ -332,14 +332,9 @@ fn text_is_utf8() {
     let core_http::Body::Whole(body) = request.body else { panic!("it is there") };
     let target = app.find(&request.head, &mut params);
     let body = RequestBody::Whole(body);
-    let incoming = Incoming {
-        head: &request.head,
-        params: &params,
-        body,
-        peer: None,
-        disconnected: &Default::default(),
-    };
-    let heard = hear(resolve(call(&app, target, incoming)));
+    let disconnected = Default::default();
+    let request = app.request(target, &request.head, &params, body, None, &disconnected);
+    let heard = hear(resolve(call(&app, &request)));
     let message = "the body is not UTF-8 from its byte 1 on";
     assert_eq!((heard.status, heard.body), (400, rendered("invalid_body", message)));
 }

@@ -9,17 +9,17 @@ use highwater_core::http::Reject;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::*;
-use crate::app::layer::{Ended, Parts};
+use crate::app::layer::Ended;
 
 const SEEN: HeaderName = HeaderName::from_static("x-seen");
 
 /// Adds its name to the field `x-seen`, alike for every response.
-fn stamp(name: &'static str) -> impl Layer {
+fn stamp(name: &'static str) -> Layer {
     layer::amend(move |response| response.append_header(SEEN, HeaderValue::from_static(name)))
 }
 
 /// Adds its name and the request's path to the field `x-seen`.
-fn look(name: &'static str) -> impl Layer {
+fn look(name: &'static str) -> Layer {
     layer::on_response(move |request: &Request<'_>, response: &mut Response| {
         let seen = format!("{name}{}", request.path());
         response.append_header(SEEN, HeaderValue::try_from(seen).unwrap());
@@ -31,8 +31,8 @@ fn seen(heard: &Heard) -> String {
     of_name.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-/// Has `f` called with the head of a request for `path`, as a worker has it.
-fn with_head<R>(app: &App, path: &str, f: impl FnOnce(Target, Incoming<'_>) -> R) -> R {
+/// Has `f` called with a request for `path`, as a worker has it.
+fn with_request<R>(app: &App, path: &str, f: impl FnOnce(&Request<'_>) -> R) -> R {
     let raw = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     let (limits, mut params, mut target) = (Limits::default(), Params::new(), None);
     let (mut connection, mut scratch) = (Connection::new(Instant::ZERO), Scratch::default());
@@ -48,21 +48,23 @@ fn with_head<R>(app: &App, path: &str, f: impl FnOnce(Target, Incoming<'_>) -> R
         },
     );
     let http1::Next::Request(request) = next else { panic!("the request is not complete") };
-    let incoming = Incoming {
-        head: &request.head,
-        params: &params,
-        body: RequestBody::Whole(&[]),
-        peer: None,
-        disconnected: &Default::default(),
-    };
-    f(target.expect("every head is planned for"), incoming)
+    let target = target.expect("every head is planned for");
+    let (body, disconnected) = (RequestBody::Whole(&[]), Default::default());
+    f(&app.request(target, &request.head, &params, body, None, &disconnected))
 }
 
 /// How request number `n` for `path` is refused.
 fn refused(app: &App, path: &str, n: u32) -> Heard {
-    with_head(app, path, |target, incoming| match app.refuse(target, incoming, n) {
+    with_request(app, path, |request| match app.refuse(request, n) {
         Some(response) => hear(response),
-        None => hear(resolve(Outcome::Fixed(app.refusal(target, n)))),
+        None => hear(resolve(Outcome::Fixed(app.refusal(request.route(), n)))),
+    })
+}
+
+/// The copy of a request for `path` that a worker keeps for layers.
+fn retained(app: &App, path: &str) -> Option<OwnedRequest> {
+    with_request(app, path, |request| {
+        request.with_head(|head| app.retain(request.route(), head, &Params::new(), None))
     })
 }
 
@@ -173,24 +175,17 @@ fn a_layer_makes_an_error() {
 }
 
 /// Answers preflights with its name.
-struct Allow(&'static str);
-
-impl Layer for Allow {
-    fn parts(&self) -> Parts {
-        Parts::PREFLIGHT | Parts::ON_RESPONSE
-    }
-
-    fn preflight(&self, request: &Request<'_>) -> ControlFlow<Response> {
-        match request.query() {
-            Some("pass") => ControlFlow::Continue(()),
-            Some("panic") => panic!("preflight"),
-            _ => ControlFlow::Break(Response::from(self.0)),
-        }
-    }
-
-    fn on_response(&self, _: &Request<'_>, response: &mut Response) {
-        response.append_header(SEEN, HeaderValue::from_static(self.0));
-    }
+fn allow(name: &'static str) -> Layer {
+    let preflight = move |request: &Request<'_>| match request.query() {
+        Some("pass") => ControlFlow::Continue(()),
+        Some("panic") => panic!("preflight"),
+        _ => ControlFlow::Break(name),
+    };
+    Layer::new().preflight(preflight).on_response(
+        move |_: &Request<'_>, response: &mut Response| {
+            response.append_header(SEEN, HeaderValue::from_static(name));
+        },
+    )
 }
 
 /// Purpose: a preflight comes to the layer that answers it whatever precedes that (a layer that asks for
@@ -202,7 +197,7 @@ fn preflights() {
             .layer(look("outer"))
             .layer(layer::on_request(|_: &Request<'_>| Err::<(), _>(StatusCode::UNAUTHORIZED)))
             .layer(layer::around(async |_, _: Next| StatusCode::IM_A_TEAPOT))
-            .layer(Allow("allowed"))
+            .layer(allow("allowed"))
             .layer(look("inner"))
             .get("/x", || "x")
             .get("/fixed", fixed("x"))
@@ -298,24 +293,18 @@ fn answers_of_the_server() {
             )
             .get("/async", async || "x"),
     );
-    let known = |path: &str| {
-        with_head(&app, path, |target, incoming| {
-            let Incoming { head, params, peer, .. } = incoming;
-            (target, app.know(target, head, params, peer))
-        })
-    };
-    let (target, kept) = known("/in/async/7");
-    let kept = kept.expect("a layer wants to see its request");
-    let heard = hear(app.fail(Some(target), Error::timed_out()));
+    let retained = |path: &str| retained(&app, path);
+    let kept = retained("/in/async/7").expect("a layer wants to see its request");
+    let heard = hear(app.fail(Some(kept.route()), Error::timed_out()));
     assert_eq!((heard.status, seen(&heard)), (503, "b root".into()));
-    let heard = hear(app.fail_known(&kept, Error::timed_out()));
+    let heard = hear(app.fail_request(&kept, Error::timed_out()));
     assert_eq!((heard.status, seen(&heard)), (503, "b a/in/async/7 root".into()));
-    let heard = hear(app.fail_known(&kept, Error::of_reject(Reject::BodyTooLarge)));
+    let heard = hear(app.fail_request(&kept, Error::of_reject(Reject::BodyTooLarge)));
     assert_eq!((heard.status, seen(&heard)), (413, "b a/in/async/7 root".into()));
     // What is answered at once, or covered by no layer that looks, need not be kept.
-    assert!(known("/in/inline").1.is_none());
-    assert!(known("/async").1.is_none());
-    assert!(known("/in/nowhere").1.is_none());
+    assert!(retained("/in/inline").is_none());
+    assert!(retained("/async").is_none());
+    assert!(retained("/in/nowhere").is_none());
     // No valid request: only what the outermost router does alike to all.
     assert_eq!(seen(&hear(request(&app, "GET / HTTP/1.1\r\n\r\n"))), "root");
 }
@@ -349,65 +338,64 @@ fn ends() {
     for (path, route) in
         [("/in/x/7", Some("/in/x/{n}")), ("/in/fixed", Some("/in/fixed")), ("/in/nowhere", None)]
     {
-        let known = with_head(&app, path, |target, incoming| {
-            app.know(target, incoming.head, incoming.params, None)
-        });
-        app.ended(&known.expect("a layer wants to know"), &ended);
+        app.ended(&retained(&app, path).expect("a layer wants to see it"), &ended);
         let (method, matched, told, how) = log.lock().unwrap().pop().expect("it was told");
         assert_eq!((method, matched.as_deref()), (http::Method::GET, route));
         assert_eq!((told.as_str(), how), (path, ended));
         assert_eq!((how.status(), how.bytes()), (StatusCode::OK, 99));
         assert_eq!((how.duration().as_millis(), how.is_complete()), (5, false));
     }
-    let known = with_head(&app, "/elsewhere", |target, incoming| {
-        app.know(target, incoming.head, incoming.params, None)
-    });
-    assert!(known.is_none());
+    assert!(retained(&app, "/elsewhere").is_none());
     assert_eq!(app.panics().load(std::sync::atomic::Ordering::Relaxed), 3);
 }
 
-/// Purpose: a layer is one value with as many parts as it names; parts that it does not name are not called.
+/// Purpose: a layer is one value with as many parts as it was given; each of them is called, and nothing else.
 #[test]
 fn parts() {
-    struct Whole(Parts, Arc<Mutex<Vec<&'static str>>>);
-    impl Whole {
-        fn note(&self, part: &'static str) {
-            self.1.lock().unwrap().push(part);
-        }
-    }
-    impl Layer for Whole {
-        fn parts(&self) -> Parts {
-            self.0
-        }
-        fn on_request(&self, _: &Request<'_>) -> ControlFlow<Response> {
-            self.note("request");
-            ControlFlow::Continue(())
-        }
-        fn around(&self, request: MiddlewareRequest, next: Next) -> layer::LayerFuture {
-            let log = self.1.clone();
-            Box::pin(async move {
-                log.lock().unwrap().push("in");
+    let log: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let note = |part: &'static str| {
+        let log = Arc::clone(&log);
+        move || log.lock().unwrap().push(part)
+    };
+    let request = |layer: Layer| {
+        let note = note("request");
+        layer.on_request(move |_: &Request<'_>| {
+            note();
+            Ok::<(), Error>(())
+        })
+    };
+    let around = |layer: Layer| {
+        let (enter, leave) = (Arc::new(note("in")), Arc::new(note("out")));
+        layer.around(move |request: OwnedRequest, next: Next| {
+            let (enter, leave) = (Arc::clone(&enter), Arc::clone(&leave));
+            async move {
+                enter();
                 let response = next.run(request).await;
-                log.lock().unwrap().push("out");
+                leave();
                 response
-            })
-        }
-        fn amend(&self, _: &mut Response) {
-            self.note("amend");
-        }
-        fn on_response(&self, _: &Request<'_>, _: &mut Response) {
-            self.note("response");
-        }
-    }
-    let all = Parts::ON_REQUEST | Parts::AROUND | Parts::AMEND | Parts::ON_RESPONSE;
-    for (parts, expected) in [
-        (all, &["request", "in", "out", "amend", "response"][..]),
-        (Parts::ON_REQUEST | Parts::AMEND, &["request", "amend"]),
-        (Parts::AROUND, &["in", "out"]),
-        (Parts::default(), &[]),
+            }
+        })
+    };
+    let amend = |layer: Layer| {
+        let note = note("amend");
+        layer.amend(move |_: &mut Response| note())
+    };
+    let response = |layer: Layer| {
+        let note = note("response");
+        layer.on_response(move |_: &Request<'_>, _: &mut Response| note())
+    };
+    for (layer, expected) in [
+        // In whatever order they were given.
+        (
+            response(amend(around(request(Layer::new())))),
+            &["request", "in", "out", "amend", "response"][..],
+        ),
+        (request(amend(Layer::new())), &["request", "amend"]),
+        (around(Layer::new()), &["in", "out"]),
+        (Layer::new(), &[]),
     ] {
-        let log = Arc::default();
-        let app = build(Router::new().layer(Whole(parts, Arc::clone(&log))).get("/", || "x"));
+        log.lock().unwrap().clear();
+        let app = build(Router::new().layer(layer).get("/", || "x"));
         assert_eq!(get(&app, "/").body, "x");
         assert_eq!(*log.lock().unwrap(), expected);
     }
@@ -422,4 +410,10 @@ fn problems() {
     assert_eq!(error.problems().len(), 1);
     let problem = &error.problems()[0];
     assert!(problem.starts_with("/x: a layer with an asynchronous part cannot"), "{problem}");
+    // A part that was given twice would be called once.
+    let twice = layer::amend(|_: &mut Response| {}).amend(|_: &mut Response| {});
+    let error = Router::new().layer(twice.problem("own")).build().unwrap_err();
+    let [problem, own] = error.problems() else { panic!("{error}") };
+    assert!(problem.starts_with("/: a layer has two functions for `amend`"), "{problem}");
+    assert_eq!(own, "/: own");
 }

@@ -93,24 +93,18 @@ pub(super) fn request_with(
         }
         core_http::Body::Streamed => RequestBody::Whole(&[]),
     };
-    let incoming = Incoming {
-        head: &request.head,
-        params: &params,
-        body,
-        peer,
-        disconnected: &Default::default(),
-    };
-    match guarded(|| call(app, target, incoming)) {
+    let disconnected = Default::default();
+    let request = app.request(target, &request.head, &params, body, peer, &disconnected);
+    match guarded(|| call(app, &request)) {
         Ok(outcome) => resolve(outcome),
         Err(panic) => app.fail(Some(target), Error::internal(panic)),
     }
 }
 
 /// Calls the application as a worker does.
-fn call<'a>(app: &'a App, target: Target, incoming: Incoming<'_>) -> Outcome<'a> {
-    let head = *incoming.head;
-    let mut outcome = app.call(target, incoming);
-    app.render(target, &head, &mut outcome);
+fn call<'a>(app: &'a App, request: &Request<'_>) -> Outcome<'a> {
+    let mut outcome = app.call(request);
+    request.with_head(|head| app.render(request.route(), head, &mut outcome));
     outcome
 }
 

@@ -7,10 +7,29 @@ use std::sync::{Arc, Mutex};
 use highwater_core::prng::Prng;
 
 use super::*;
-use crate::app::layer::{LayerFuture, Parts};
 
 const LISTS: u64 = 1_000;
 const LAYERS_MAX: u64 = 7;
+
+/// Which parts a layer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Parts(u8);
+
+impl Parts {
+    const ON_REQUEST: Parts = Parts(1);
+    const AMEND: Parts = Parts(2);
+    const ON_RESPONSE: Parts = Parts(4);
+    const AROUND: Parts = Parts(8);
+    const EVERYWHERE: Parts = Parts(16);
+
+    fn has(self, parts: Parts) -> bool {
+        self.0 & parts.0 != 0
+    }
+
+    fn and(self, parts: Parts) -> Parts {
+        Parts(self.0 | parts.0)
+    }
+}
 
 /// What a layer does besides noting that it was there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +58,11 @@ impl Noted {
         let mut parts = Parts::default();
         for part in [Parts::ON_REQUEST, Parts::AMEND, Parts::ON_RESPONSE, Parts::AROUND] {
             if prng.below(2) == 0 {
-                parts = parts | part;
+                parts = parts.and(part);
             }
         }
         if !parts.has(Parts::AROUND) && prng.below(2) == 0 {
-            parts = parts | Parts::EVERYWHERE;
+            parts = parts.and(Parts::EVERYWHERE);
         }
         let act = match prng.below(16) {
             0 => Act::Answer,
@@ -68,12 +87,34 @@ impl Noted {
     }
 }
 
-impl Layer for Noted {
-    fn parts(&self) -> Parts {
-        self.parts
+impl From<Noted> for Layer {
+    fn from(noted: Noted) -> Layer {
+        let mut layer = Layer::new();
+        let parts = noted.parts;
+        if parts.has(Parts::ON_REQUEST) {
+            let noted = noted.clone();
+            layer = layer.on_request(move |_: &Request<'_>| noted.on_request());
+        }
+        if parts.has(Parts::AMEND) {
+            let noted = noted.clone();
+            layer = layer.amend(move |response| noted.note("amend", Some(response)));
+        }
+        if parts.has(Parts::ON_RESPONSE) {
+            let noted = noted.clone();
+            layer = layer.on_response(move |_: &Request<'_>, response: &mut Response| {
+                noted.note("response", Some(response));
+                noted.panics_in(Parts::ON_RESPONSE);
+            });
+        }
+        if parts.has(Parts::AROUND) {
+            layer = layer.around(move |request, next| noted.clone().around(request, next));
+        }
+        if parts.has(Parts::EVERYWHERE) { layer.everywhere() } else { layer }
     }
+}
 
-    fn on_request(&self, _: &Request<'_>) -> ControlFlow<Response> {
+impl Noted {
+    fn on_request(&self) -> ControlFlow<Response> {
         self.note("request", None);
         self.panics_in(Parts::ON_REQUEST);
         match self.act {
@@ -82,28 +123,16 @@ impl Layer for Noted {
         }
     }
 
-    fn amend(&self, response: &mut Response) {
-        self.note("amend", Some(response));
-    }
-
-    fn on_response(&self, _: &Request<'_>, response: &mut Response) {
-        self.note("response", Some(response));
-        self.panics_in(Parts::ON_RESPONSE);
-    }
-
-    fn around(&self, request: MiddlewareRequest, next: Next) -> LayerFuture {
-        let layer = self.clone();
-        Box::pin(async move {
-            layer.note("in", None);
-            layer.panics_in(Parts::AROUND);
-            if layer.act == Act::Answer {
-                return Response::new(StatusCode::ACCEPTED);
-            }
-            let response = next.run(request).await;
-            layer.note("out", Some(&response));
-            assert!(layer.act != Act::PanicAfter, "on purpose");
-            response
-        })
+    async fn around(self, request: OwnedRequest, next: Next) -> Response {
+        self.note("in", None);
+        self.panics_in(Parts::AROUND);
+        if self.act == Act::Answer {
+            return Response::new(StatusCode::ACCEPTED);
+        }
+        let response = next.run(request).await;
+        self.note("out", Some(&response));
+        assert!(self.act != Act::PanicAfter, "on purpose");
+        response
     }
 }
 
@@ -190,7 +219,8 @@ fn lists_of_layers_are_onions() {
         }
         let everywhere: Vec<Noted> =
             layers.iter().filter(|layer| layer.parts.has(Parts::EVERYWHERE)).cloned().collect();
-        let is_constant = |layer: &Noted| !layer.parts.has(Parts::ON_REQUEST | Parts::ON_RESPONSE);
+        let is_constant =
+            |layer: &Noted| !layer.parts.has(Parts::ON_REQUEST.and(Parts::ON_RESPONSE));
         match everywhere.iter().all(is_constant) {
             true => check("/in/fixed", 200, &[]),
             false => {

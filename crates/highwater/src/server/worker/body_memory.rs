@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use highwater_core::time::Clock;
 
 use super::serve::ExchangeMut;
-use crate::app::Target;
 use crate::metrics::Rejection;
 
 /// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
@@ -100,9 +99,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
             return true;
         }
         self.connection.protocol.refuse_body();
+        let (target, number) = (self.exchange.found, self.parts.admission.next_refusal());
+        let known = self.exchange.known.as_ref();
+        let response = known.and_then(|known| self.app.refuse(known, number));
         self.exchange.be_no_request(self.parts.unmatched, self.parts.turn.now);
-        let number = self.parts.admission.next_refusal();
-        self.refuse_with(Target::NotFound(0), Rejection::RequestMemory, number);
+        self.refuse(target, Rejection::RequestMemory, number, response);
         false
     }
 

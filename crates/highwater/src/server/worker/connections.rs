@@ -3,8 +3,8 @@
 //! Also here is the worker's agenda: which connections are to be flushed at the end of the turn, and when
 //! each has to be looked at again.
 
-use std::cell::OnceCell;
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use highwater_core::driver::ConnId;
@@ -47,7 +47,7 @@ pub(super) struct Connection {
     /// Whose requests it brings, once that was asked.
     pub(super) client: Option<ClientKey>,
     /// Tells handlers that the client has gone; made when one asks.
-    pub(super) disconnected: OnceCell<Disconnected>,
+    pub(super) disconnected: OnceLock<Disconnected>,
 }
 
 impl Connection {
@@ -66,7 +66,7 @@ impl Connection {
             accepted_at: Instant::ZERO,
             peer: None,
             client: None,
-            disconnected: OnceCell::new(),
+            disconnected: OnceLock::new(),
         }
     }
 

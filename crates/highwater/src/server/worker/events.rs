@@ -10,7 +10,6 @@ use super::exchange::ExchangeId;
 use super::runtime::Runtime;
 use super::serve::ExchangeMut;
 use super::{Parts, WorkerState};
-use crate::logging::rate_limited;
 
 impl<C: Clock> WorkerState<C> {
     /// The current exchange of connection `id`.
@@ -169,14 +168,7 @@ impl<C: Clock> WorkerState<C> {
         metrics.turn(end - began, turn.events());
         app.on_turn(end);
         if let Some(found) = turn.blocking.take_finding() {
-            let endpoint = app.endpoints().get(usize::from(found.endpoint));
-            rate_limited!(
-                WARN,
-                route = endpoint.map_or("not_found", |endpoint| endpoint.pattern()),
-                took_us = u64::try_from(found.longest.as_micros()).unwrap_or(u64::MAX),
-                instead = "wrap it in blocking(…), or make it an async fn that awaits",
-                "a handler blocks its worker, and every other connection of it",
-            );
+            app.report_blocking(found.endpoint, found.longest);
         }
     }
 }

@@ -16,7 +16,7 @@ use highwater_core::time::Instant;
 use super::waiting::InQueue;
 use crate::admission::route_limit::Permit;
 use crate::app::{
-    App, BodyFeed, ByteStream, Error, GuardedFuture, Known, Outcome, Panic, Response, Target,
+    App, BodyFeed, ByteStream, Error, GuardedFuture, Outcome, OwnedRequest, Panic, Response, Target,
 };
 use crate::server::pool::Ticket;
 
@@ -75,6 +75,8 @@ pub(super) struct Exchange {
     // The request.
     /// What it was routed to; `None` before the first request, and for input that was not a valid request.
     pub(super) target: Option<Target>,
+    /// What the latest head was routed to. Until its content is complete, that is not yet the request.
+    pub(super) found: Target,
     /// For the log, should it fail.
     pub(super) named: Named,
     /// Under which index it is counted.
@@ -87,8 +89,8 @@ pub(super) struct Exchange {
     pub(super) deadline: Instant,
     /// Its place within its route's limit.
     pub(super) permit: Option<Permit>,
-    /// The parts of the request that layers need after its bytes are dropped; mostly nothing.
-    pub(super) known: Option<Box<Known>>,
+    /// A copy of the request for layers that need it after its bytes are dropped; mostly nothing.
+    pub(super) known: Option<OwnedRequest>,
     // Its content.
     /// Where the pieces of a streamed request body go.
     pub(super) feed: Option<BodyFeed>,
@@ -121,6 +123,7 @@ impl Exchange {
     fn new() -> Self {
         Exchange {
             target: None,
+            found: Target::NotFound(0),
             named: Named::NONE,
             endpoint: 0,
             offered: None,
@@ -206,7 +209,7 @@ impl Exchange {
     /// An error of the server's own about the request, in the shape of the application's errors.
     pub(super) fn fail(&self, app: &App, error: Error) -> Response {
         match &self.known {
-            Some(known) => app.fail_known(known, error),
+            Some(known) => app.fail_request(known, error),
             None => app.fail(self.target, error),
         }
     }

@@ -127,7 +127,7 @@ impl WorkerConfig {
             metrics,
             gate: WorkerGate::open(),
             terms: config.terms(),
-            body_memory: BodyMemory::default(),
+            body_memory: config.body_memory_max.map_or_else(BodyMemory::default, BodyMemory::new),
             room_policy: RoomPolicy::Idle,
             proxies: config.trusted_proxies.clone(),
         }

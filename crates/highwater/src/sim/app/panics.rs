@@ -11,8 +11,8 @@ use http::{HeaderValue, StatusCode};
 
 use super::{Alive, Shared, SharedState, Yield, piece, stream_of};
 use crate::app::{
-    Body, BodyStream, Error, FromRequest, Handler, IntoResponse, MiddlewareRequest, Next, Path,
-    Request, Response, Router, State, blocking, layer,
+    Body, BodyStream, Error, FromRequest, Handler, IntoResponse, Next, OwnedRequest, Path, Request,
+    Response, Router, State, blocking, layer,
 };
 
 pub(super) fn router() -> Router {
@@ -108,7 +108,7 @@ impl IntoResponse for BadAnswer {
     }
 }
 
-async fn bad_layer(request: MiddlewareRequest, next: Next) -> Response {
+async fn bad_layer(request: OwnedRequest, next: Next) -> Response {
     if request.path().ends_with("/before") {
         blow();
     }

@@ -416,6 +416,11 @@ enum Source {
 }
 
 impl BodyStream {
+    /// No content.
+    pub(crate) fn empty() -> Self {
+        BodyStream(Source::Whole(None))
+    }
+
     /// A body that is already complete.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         BodyStream(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))

@@ -14,8 +14,8 @@ use super::super::inbox::{Done, Inbox};
 use super::ExchangeMut;
 use crate::app::layer::Ended;
 use crate::app::{
-    self, App, Asked, Body, BodyRepr, EndpointInfo, Error, Guarded, GuardedFuture, Job, Known,
-    OnUpgrade, Outcome, Panic, Response, Upgraded, drop_guarded,
+    self, App, Asked, Body, BodyRepr, EndpointInfo, Error, Guarded, GuardedFuture, Job, OnUpgrade,
+    Outcome, Panic, Request, Response, Upgraded, drop_guarded,
 };
 use crate::server::pool::{Begin, Ticket};
 
@@ -92,7 +92,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     }
 
     #[cold]
-    fn tell_end(&mut self, known: &Known, is_complete: bool) {
+    fn tell_end(&mut self, known: &Request<'_>, is_complete: bool) {
         let Answered { status, bytes } = std::mem::take(&mut self.exchange.answer);
         let status = if status == 0 { CLIENT_CLOSED_REQUEST } else { status };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -14,7 +14,7 @@ use super::super::exchange::{Exchange, ExchangeId};
 use super::super::turn::Turn;
 use crate::admission::queue::Class;
 use crate::admission::worker::{Arrival, Verdict};
-use crate::app::{self, App, Incoming, Outcome, Priority, RequestBody, Response, Target};
+use crate::app::{self, App, Outcome, Priority, Request, RequestBody, Response, Target};
 use crate::metrics::Rejection;
 
 impl<C: Clock> Parts<C> {
@@ -31,7 +31,8 @@ impl<C: Clock> Parts<C> {
         arrival: &mut Arrival,
     ) -> (Target, BodyPlan) {
         let target = app.find(head, params);
-        if let Some(known) = app.know(target, head, params, *peer) {
+        exchange.found = target;
+        if let Some(known) = app.retain(target, head, params, *peer) {
             exchange.known = Some(known);
         }
         if !self.admission.admits_at_once() {
@@ -104,14 +105,9 @@ impl<C: Clock> Parts<C> {
 
     /// The number of a refusal, and its answer if layers make one.
     #[cold]
-    pub(super) fn refusal(
-        &mut self,
-        app: &App,
-        target: Target,
-        incoming: Incoming<'_>,
-    ) -> (u32, Option<Response>) {
+    pub(super) fn refusal(&mut self, app: &App, request: &Request<'_>) -> (u32, Option<Response>) {
         let number = self.admission.next_refusal();
-        (number, app.refuse(target, incoming, number))
+        (number, app.refuse(request, number))
     }
 
     /// The handler has returned.

@@ -29,8 +29,7 @@ use crate::admission::queue::{Class, Entry};
 use crate::admission::route_limit::Permit;
 use crate::admission::worker::{Arrival, Verdict};
 use crate::app::{
-    BodyError, BodyFeed, Error, Incoming, Outcome, RequestBody, Response, Target, drop_guarded,
-    guarded,
+    BodyError, BodyFeed, Error, Outcome, RequestBody, Response, Target, drop_guarded, guarded,
 };
 use crate::metrics::Rejection;
 
@@ -170,16 +169,16 @@ impl<C: Clock> ExchangeMut<'_, C> {
                     let (at, times) =
                         ((&mut *self.exchange, self.exchange_id), (ready, grant.deadline));
                     let (body, timed) = self.parts.start(app, at, target, request.body, times);
-                    let incoming = Incoming { head, params, body, peer: *peer, disconnected };
+                    let request = app.request(target, head, params, body, *peer, disconnected);
                     let noted = IfItPanics { exchange: &mut *self.exchange, head };
-                    let mut outcome = app.call(target, incoming);
+                    let mut outcome = app.call(&request);
                     self.parts.called(app, noted, target, &mut outcome, timed);
                     self.deliver(outcome, &mut grant.permit);
                 }
                 Verdict::Refuse(reason) => {
                     let body = RequestBody::Whole(&[]);
-                    let incoming = Incoming { head, params, body, peer: *peer, disconnected };
-                    let (number, response) = self.parts.refusal(app, target, incoming);
+                    let request = app.request(target, head, params, body, *peer, disconnected);
+                    let (number, response) = self.parts.refusal(app, &request);
                     self.refuse(target, *reason, number, response);
                 }
                 Verdict::Wait(class, deadline, client) => {
@@ -204,16 +203,16 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 let times = (arrival.ready, grant.deadline);
                 let at = (&mut *self.exchange, self.exchange_id);
                 let (body, timed) = self.parts.start(app, at, target, request.body, times);
-                let incoming = Incoming { head, params, body, peer, disconnected };
+                let request = app.request(target, head, params, body, peer, disconnected);
                 let noted = IfItPanics { exchange: &mut *self.exchange, head };
-                let mut outcome = app.call(target, incoming);
+                let mut outcome = app.call(&request);
                 self.parts.called(app, noted, target, &mut outcome, timed);
                 self.deliver(outcome, &mut grant.permit);
             }
             Verdict::Refuse(reason) => {
                 let body = RequestBody::Whole(&[]);
-                let incoming = Incoming { head, params, body, peer, disconnected };
-                let (number, response) = self.parts.refusal(app, target, incoming);
+                let request = app.request(target, head, params, body, peer, disconnected);
+                let (number, response) = self.parts.refusal(app, &request);
                 self.refuse(target, *reason, number, response);
             }
             Verdict::Wait(..) => unreachable!("its turn has come"),
@@ -289,7 +288,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// Answers a request that is refused for load: with `response` if layers made one for it, else with
     /// refusal number `number`, which is encoded.
     #[cold]
-    fn refuse(
+    pub(in super::super) fn refuse(
         &mut self,
         target: Target,
         reason: Rejection,

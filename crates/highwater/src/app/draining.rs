@@ -8,10 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::FromRequest;
-use crate::app::error::Error;
-use crate::app::request::Request;
-
 /// Signals that the server is draining: it was asked to stop, and waits for the requests in flight. An answer that
 /// never ends on its own, such as an event stream, should end then; an answer that has not ended at the drain
 /// timeout is cut off.
@@ -40,7 +36,7 @@ pub struct Draining(Arc<Drain>);
 
 /// Whether an application's server is draining, and the futures that wait for it.
 #[derive(Default)]
-pub(crate) struct Drain {
+pub(super) struct Drain {
     has_begun: AtomicBool,
     waiting: Mutex<Waiting>,
 }
@@ -54,7 +50,7 @@ struct Waiting {
 
 impl Drain {
     /// Begins the drain.
-    pub(crate) fn begin(&self) {
+    pub(super) fn begin(&self) {
         if !self.has_begun.swap(true, SeqCst) {
             // Woken outside of the lock, since a waker is foreign code.
             let wakers = std::mem::take(&mut self.waiting().wakers);
@@ -69,6 +65,11 @@ impl Drain {
 }
 
 impl Draining {
+    /// The signal of one server.
+    pub(super) fn of(drain: &Arc<Drain>) -> Self {
+        Draining(Arc::clone(drain))
+    }
+
     /// Whether the server is draining.
     pub fn has_begun(&self) -> bool {
         self.0.has_begun.load(SeqCst)
@@ -80,15 +81,15 @@ impl Draining {
     }
 }
 
-impl FromRequest for Draining {
-    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        Ok(Draining(Arc::clone(&request.app.drain)))
-    }
-}
-
 impl fmt::Debug for Draining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Draining").field("has_begun", &self.has_begun()).finish()
+    }
+}
+
+impl fmt::Debug for Drain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drain").field("has_begun", &self.has_begun).finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,94 @@
+//! What may a request know about its application?
+//!
+//! Patterns, parameters, methods, states, whether the server drains: data that stand beneath requests, while the
+//! handlers and layers that take requests stand above them.
+
+use std::any::{Any, TypeId};
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+use super::draining::Drain;
+use super::target::{PathId, ScopeId, Target};
+
+/// States by their type.
+pub(super) type States = Vec<(TypeId, Arc<dyn Any + Send + Sync>)>;
+
+/// What requests may know about their application.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) endpoints: Vec<EndpointFacts>,
+    pub(super) allowed: Vec<Allowed>,
+    /// Every method that some route takes.
+    pub(super) allowed_anywhere: HeaderValue,
+    /// By scope: those of its router and of the routers around it.
+    pub(super) states: Vec<States>,
+    /// Whether the server drains.
+    pub(super) drain: Arc<Drain>,
+}
+
+/// What requests may know about their endpoint.
+#[derive(Debug)]
+pub(super) struct EndpointFacts {
+    /// The path as it was registered, prefixes included.
+    pub(super) pattern: Box<str>,
+    /// The names of the path's parameters.
+    pub(super) params: Box<[Box<str>]>,
+    pub(super) path: PathId,
+    pub(super) scope: ScopeId,
+    pub(super) body_max: Option<u64>,
+}
+
+/// The `Allow` of a path, and the scope that answers.
+#[derive(Debug)]
+pub(super) struct Allowed {
+    pub(super) methods: HeaderValue,
+    pub(super) scope: ScopeId,
+}
+
+impl Facts {
+    #[inline]
+    pub(super) fn endpoint(&self, target: Target) -> Option<&EndpointFacts> {
+        match target {
+            Target::Endpoint(index) => Some(&self.endpoints[usize::from(index)]),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn scope_id(&self, target: Target) -> ScopeId {
+        match target {
+            Target::Endpoint(index) => self.endpoints[usize::from(index)].scope,
+            Target::NotFound(scope) | Target::NotImplemented(scope) => scope,
+            Target::NotAllowed(path) | Target::Options(path) => {
+                self.allowed[usize::from(path)].scope
+            }
+            Target::OptionsAll => 0,
+        }
+    }
+
+    pub(super) fn pattern(&self, target: Target) -> Option<&str> {
+        self.endpoint(target).map(|endpoint| &*endpoint.pattern)
+    }
+
+    pub(super) fn param_names(&self, target: Target) -> &[Box<str>] {
+        self.endpoint(target).map_or(&[], |endpoint| &endpoint.params)
+    }
+
+    pub(super) fn state<T: Send + Sync + 'static>(&self, target: Target) -> Option<&T> {
+        let wanted = TypeId::of::<T>();
+        let states = &self.states[usize::from(self.scope_id(target))];
+        states.iter().find(|(id, _)| *id == wanted)?.1.downcast_ref()
+    }
+
+    /// The methods that the target's path has routes for, in the form of `Allow`.
+    pub(super) fn allowed_methods(&self, target: Target) -> Option<&HeaderValue> {
+        let path = match target {
+            Target::Endpoint(index) => self.endpoints[usize::from(index)].path,
+            Target::NotAllowed(path) | Target::Options(path) => path,
+            Target::OptionsAll => return Some(&self.allowed_anywhere),
+            Target::NotFound(_) | Target::NotImplemented(_) => return None,
+        };
+        Some(&self.allowed[usize::from(path)].methods)
+    }
+}
