@@ -19,6 +19,7 @@ use super::request::Application;
 use super::scope::Scope;
 use super::sites::Sites;
 use super::target::{PathId, ScopeId, Target};
+use super::trailing_slash::TrailingSlash;
 use super::worker_local::GivenLocal;
 use crate::admission::priority::Priority;
 use crate::admission::route_limit::RouteLimit;
@@ -37,6 +38,9 @@ pub(crate) struct Shared {
     pub(super) paths: route::Router<Methods>,
     /// Prefixes of nested routers, to find the scope that answers 404 below them.
     pub(super) prefixes: route::Router<ScopeId>,
+    /// By scope: the endpoint that answers instead of 404.
+    pub(super) fallbacks: Vec<Option<u16>>,
+    pub(super) trailing_slash: TrailingSlash,
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) infos: Vec<EndpointInfo>,
     pub(super) facts: Facts,

@@ -34,7 +34,8 @@ pub(super) struct EndpointFacts {
     pub(super) pattern: Box<str>,
     /// The names of the path's parameters.
     pub(super) params: Box<[Box<str>]>,
-    pub(super) path: PathId,
+    /// `None` for a fallback.
+    pub(super) path: Option<PathId>,
     pub(super) scope: ScopeId,
     pub(super) body_max: Option<u64>,
 }
@@ -60,7 +61,7 @@ impl Facts {
         match target {
             Target::Endpoint(index) => self.endpoints[usize::from(index)].scope,
             Target::NotFound(scope) | Target::NotImplemented(scope) => scope,
-            Target::NotAllowed(path) | Target::Options(path) => {
+            Target::NotAllowed(path) | Target::Options(path) | Target::Moved(path) => {
                 self.allowed[usize::from(path)].scope
             }
             Target::OptionsAll => 0,
@@ -84,8 +85,8 @@ impl Facts {
     /// The methods that the target's path has routes for, in the form of `Allow`.
     pub(super) fn allowed_methods(&self, target: Target) -> Option<&HeaderValue> {
         let path = match target {
-            Target::Endpoint(index) => self.endpoints[usize::from(index)].path,
-            Target::NotAllowed(path) | Target::Options(path) => path,
+            Target::Endpoint(index) => self.endpoints[usize::from(index)].path?,
+            Target::NotAllowed(path) | Target::Options(path) | Target::Moved(path) => path,
             Target::OptionsAll => return Some(&self.allowed_anywhere),
             Target::NotFound(_) | Target::NotImplemented(_) => return None,
         };

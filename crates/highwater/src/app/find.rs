@@ -10,22 +10,29 @@ use super::into_response::IntoResponse;
 use super::request::Request;
 use super::response::Response;
 use super::target::Target;
+use super::trailing_slash::TrailingSlash;
 
 impl App {
     /// The target of `head`. Stores in `params` where its path parameters are.
     #[inline]
     pub(crate) fn find(&self, head: &Head<'_>, params: &mut Params) -> Target {
         let Some((_, methods)) = self.shared.paths.find(head.path_bytes(), params) else {
-            return self.shared.find_nothing(head);
+            return self.shared.find_nothing(head, params);
         };
-        match methods.named[head.method() as usize] {
-            Some(endpoint) if head.method() != Method::Other => Target::Endpoint(endpoint),
-            any => self.shared.find_rare(methods, any, head),
-        }
+        self.shared.find_method(methods, head)
     }
 }
 
 impl Shared {
+    /// The path exists.
+    #[inline]
+    fn find_method(&self, methods: &Methods, head: &Head<'_>) -> Target {
+        match methods.named[head.method() as usize] {
+            Some(endpoint) if head.method() != Method::Other => Target::Endpoint(endpoint),
+            any => self.find_rare(methods, any, head),
+        }
+    }
+
     /// The path exists, but there is no endpoint for a method that has a name, or it has none.
     #[cold]
     fn find_rare(&self, methods: &Methods, any: Option<u16>, head: &Head<'_>) -> Target {
@@ -45,15 +52,27 @@ impl Shared {
 
     /// The path does not exist.
     #[cold]
-    fn find_nothing(&self, head: &Head<'_>) -> Target {
-        match (head.method(), head.path()) {
-            (Method::Options, "*") => Target::OptionsAll,
+    fn find_nothing(&self, head: &Head<'_>, params: &mut Params) -> Target {
+        let path = match (head.method(), head.path()) {
+            (Method::Options, "*") => return Target::OptionsAll,
             // The server is not a proxy, and the target names no resource.
-            (Method::Connect, _) => Target::NotImplemented(0),
-            (_, path) => match self.prefixes.find(path, &mut Params::new()) {
-                Some((_, &scope)) => Target::NotFound(scope),
-                None => Target::NotFound(0),
-            },
+            (Method::Connect, _) => return Target::NotImplemented(0),
+            (_, path) => path,
+        };
+        if self.trailing_slash != TrailingSlash::Strict
+            && let Some(other) = other_slash(path)
+            && let Some((_, methods)) = self.paths.find(&*other, params)
+        {
+            return match self.trailing_slash {
+                TrailingSlash::Redirect => Target::Moved(methods.path),
+                // Parameters are where they are in the path as it was sent: the slash is in none of them.
+                _ => self.find_method(methods, head),
+            };
+        }
+        let scope = self.prefixes.find(path, &mut Params::new()).map_or(0, |(_, &scope)| scope);
+        match self.fallbacks[usize::from(scope)] {
+            Some(endpoint) => Target::Endpoint(endpoint),
+            None => Target::NotFound(scope),
         }
     }
 
@@ -82,6 +101,7 @@ impl Shared {
                     .with_header(header::ALLOW, methods.clone())
                     .into_response()
             }
+            Target::Moved(_) => moved(request),
             Target::NotImplemented(_) => {
                 let message = format!("the method {method} is not known here");
                 Error::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", message).into_response()
@@ -91,4 +111,31 @@ impl Shared {
             }
         }
     }
+}
+
+/// The path with a slash at its end if it has none, else without. `None` for a path that would become another one in
+/// more than that, or that a browser would take for another server (`//host/`).
+fn other_slash(path: &str) -> Option<String> {
+    if path.starts_with("//") || !path.starts_with('/') || path == "/" {
+        return None;
+    }
+    Some(match path.strip_suffix('/') {
+        Some(shorter) => shorter.to_owned(),
+        None => format!("{path}/"),
+    })
+}
+
+/// Sends the client to the same path with a slash at its end, or without.
+fn moved(request: &Request<'_>) -> Response {
+    let mut location = other_slash(request.path()).unwrap_or_default();
+    if let Some(query) = request.query() {
+        location.push('?');
+        location.push_str(query);
+    }
+    let mut response = Response::new(StatusCode::PERMANENT_REDIRECT);
+    match HeaderValue::try_from(location) {
+        Ok(location) => response.set_header(header::LOCATION, location),
+        Err(error) => return Error::internal(error).into_response(),
+    }
+    response
 }

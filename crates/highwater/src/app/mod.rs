@@ -44,13 +44,16 @@ mod report;
 mod request;
 mod request_id;
 mod response;
+mod route;
 mod router;
+pub mod routing;
 mod scope;
 mod sites;
 mod stack;
 mod target;
 #[cfg(test)]
 mod tests;
+mod trailing_slash;
 mod worker_context;
 mod worker_local;
 
@@ -76,6 +79,7 @@ pub use map_body::BodyPieces;
 pub use request::{Headers, OwnedRequest, Request};
 pub use response::Response;
 pub use router::Router;
+pub use trailing_slash::TrailingSlash;
 pub use worker_local::{PerWorker, WorkerInfo, WorkerLocal};
 
 #[cfg(feature = "tower")]

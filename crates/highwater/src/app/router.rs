@@ -6,14 +6,18 @@
 use std::any::{Any, TypeId, type_name};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 
 use super::error::Error;
-use super::handler::{Description, Dispatch, Handler, erase};
+use super::handler::Handler;
 use super::into_response::IntoResponse;
 use super::layer::{IntoLayer, Layer};
+use super::route::{Fallback, Route};
+use super::routing::MethodRouter;
 use super::scope::Renderer;
+use super::trailing_slash::TrailingSlash;
 use super::worker_local::{GivenLocal, PerWorker};
 use crate::admission::route_limit::Concurrency;
 
@@ -30,7 +34,7 @@ use crate::admission::route_limit::Concurrency;
 ///
 /// * `HEAD` is answered by the route for `GET`, `OPTIONS` with 204 and `Allow`, unless they are
 ///   routed themselves. `OPTIONS *` lists every method the application takes.
-/// * A path without a route is answered 404; a path that has no route for the method 405, with `Allow`; a
+/// * A path without a route is answered 404, or by the [fallback](Router::fallback); a path that has no route for the method 405, with `Allow`; a
 ///   method that neither RFC 9110 nor RFC 5789 defines 501. If two patterns match a path, the more specific
 ///   one decides, even if only the other has the method.
 ///
@@ -83,15 +87,9 @@ pub struct Router {
     pub(super) worker_locals: Vec<GivenLocal>,
     /// Fallback routes: used if no other route of this router or a nested one matches.
     pub(super) fallbacks: Vec<Route>,
-}
-
-/// A route as it was registered.
-pub(super) struct Route {
-    /// `None` for all.
-    pub(super) methods: Option<Vec<Method>>,
-    pub(super) path: String,
-    pub(super) handler: Box<dyn Dispatch>,
-    pub(super) description: Description,
+    pub(super) fallback: Option<Fallback>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) trailing_slash: Option<TrailingSlash>,
 }
 
 pub(super) struct GivenState {
@@ -109,52 +107,61 @@ impl Router {
     /// Routes `GET`, and `HEAD` unless that is routed itself.
     #[must_use]
     pub fn get<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.route(Method::GET, path, handler)
+        self.on(&[Method::GET], path, handler)
     }
 
     /// Routes `POST`.
     #[must_use]
     pub fn post<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.route(Method::POST, path, handler)
+        self.on(&[Method::POST], path, handler)
     }
 
     /// Routes `PUT`.
     #[must_use]
     pub fn put<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.route(Method::PUT, path, handler)
+        self.on(&[Method::PUT], path, handler)
     }
 
     /// Routes `PATCH`.
     #[must_use]
     pub fn patch<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.route(Method::PATCH, path, handler)
+        self.on(&[Method::PATCH], path, handler)
     }
 
     /// Routes `DELETE`.
     #[must_use]
     pub fn delete<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.route(Method::DELETE, path, handler)
+        self.on(&[Method::DELETE], path, handler)
     }
 
     /// Routes `HEAD`, instead of leaving it to the handler for `GET`.
     #[must_use]
     pub fn head<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.route(Method::HEAD, path, handler)
+        self.on(&[Method::HEAD], path, handler)
     }
 
     /// Routes `OPTIONS`, instead of the answer 204 with `Allow`.
     #[must_use]
     pub fn options<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.route(Method::OPTIONS, path, handler)
+        self.on(&[Method::OPTIONS], path, handler)
     }
 
-    /// Routes a method, which may be one of the application's own.
+    /// Routes several methods of one path, each to its own handler: see [`routing`](super::routing).
+    ///
+    /// ```
+    /// use highwater::Router;
+    /// use highwater::routing::get;
+    ///
+    /// let app = Router::new().route("/todos", get(|| "all").post(|| "created"));
+    /// # app.build().unwrap();
+    /// ```
     #[must_use]
-    pub fn route<M: 'static>(self, method: Method, path: &str, handler: impl Handler<M>) -> Self {
-        self.register(Some(vec![method]), path, handler)
+    pub fn route(mut self, path: &str, methods: MethodRouter) -> Self {
+        self.routes.extend(methods.routes.into_iter().map(|route| route.at(path)));
+        self
     }
 
-    /// Routes several methods to one endpoint.
+    /// Routes one method or several to one endpoint. They may be the application's own.
     #[must_use]
     pub fn on<M: 'static>(self, methods: &[Method], path: &str, handler: impl Handler<M>) -> Self {
         self.register(Some(methods.to_vec()), path, handler)
@@ -164,6 +171,45 @@ impl Router {
     #[must_use]
     pub fn any<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
         self.register(None, path, handler)
+    }
+
+    /// Answers every path that has no route in this router and those nested in it, whatever the method: instead of 404.
+    /// A path with routes for other methods is answered 405 all the same.
+    ///
+    /// Nested routers inherit it, and their layers cover it there; one that has a fallback of its own uses that below
+    /// its prefix. In metrics it goes by `{*rest}` behind the prefix, unless it is [named](Handler::name).
+    ///
+    /// ```
+    /// use highwater::{Error, Router, Uri};
+    ///
+    /// fn nothing_here(uri: Uri) -> Error {
+    ///     Error::not_found(format!("there is nothing at {}; try /help", uri.path()))
+    /// }
+    ///
+    /// let app = Router::new().get("/help", || "ask somebody").fallback(nothing_here);
+    /// # app.build().unwrap();
+    /// ```
+    #[must_use]
+    pub fn fallback<M: 'static>(mut self, handler: impl Handler<M>) -> Self {
+        self.fallback = Some(Fallback::new(handler));
+        self
+    }
+
+    /// Says what happens to a path that only a slash at its end keeps from having a route. By default `/a/` is not
+    /// `/a`. For the outermost router: it holds for the whole application.
+    ///
+    /// ```
+    /// use highwater::{Router, TrailingSlash};
+    ///
+    /// let app = Router::new()
+    ///     .trailing_slash(TrailingSlash::Redirect)
+    ///     .get("/todos", || "all"); // `/todos/?done=1` is sent to `/todos?done=1`
+    /// # app.build().unwrap();
+    /// ```
+    #[must_use]
+    pub fn trailing_slash(mut self, policy: TrailingSlash) -> Self {
+        self.trailing_slash = Some(policy);
+        self
     }
 
     /// Adds a router below `prefix`, which begins with a slash and does not end with one. It may have
@@ -275,6 +321,27 @@ impl Router {
         self
     }
 
+    /// Answers 503 in place of any handler of this router that takes longer: [`Handler::timeout`] for all of them. A
+    /// handler or a nested router that has a timeout of its own keeps to that instead.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use highwater::{Handler, Router};
+    ///
+    /// # async fn list() {}
+    /// # async fn export() {}
+    /// let app = Router::new()
+    ///     .timeout(Duration::from_secs(5))
+    ///     .get("/todos", list)
+    ///     .get("/export", export.timeout(Duration::from_secs(60)));
+    /// # app.build().unwrap();
+    /// ```
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
     /// Looks up the peers' addresses, for layers that call [`Request::peer`](super::Request::peer). A handler
     /// that takes [`PeerAddr`](super::PeerAddr) asks for it automatically.
     #[must_use]
@@ -340,20 +407,8 @@ impl Router {
         path: &str,
         handler: impl Handler<M>,
     ) -> Self {
-        let description = Description::of(&handler);
-        let (path, handler) = (path.to_string(), erase(handler));
-        self.routes.push(Route { methods, path, handler, description });
+        self.routes.push(Route::new(methods, path.to_owned(), handler));
         self
-    }
-}
-
-impl Route {
-    /// The methods as they are shown: separated by commas, or `*`.
-    pub(super) fn methods_text(&self) -> String {
-        match &self.methods {
-            None => String::from("*"),
-            Some(methods) => methods.iter().map(Method::as_str).collect::<Vec<_>>().join(","),
-        }
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) enum Target {
     NotAllowed(PathId),
     /// The path exists, and the method is none we know of.
     NotImplemented(ScopeId),
+    /// The path exists with a slash at its end, or without the one that was sent; the client is sent there.
+    Moved(PathId),
     /// `OPTIONS` of a path.
     Options(PathId),
     /// `OPTIONS *`.

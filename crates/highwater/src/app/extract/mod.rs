@@ -131,7 +131,7 @@ pub enum BodyUse {
 }
 
 /// What an extractor needs the application to provide.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Requirements {
     pub(in crate::app) states: Vec<(TypeId, &'static str)>,
     pub(in crate::app) worker_locals: Vec<(TypeId, &'static str)>,

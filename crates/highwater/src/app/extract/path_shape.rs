@@ -13,7 +13,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visit
 use crate::app::guard::guarded;
 
 /// Compares the parameters that a `Path<T>` expects with those of a route.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::app) struct PathCheck {
     type_name: &'static str,
     probe: fn(&[Box<str>]) -> Option<String>,

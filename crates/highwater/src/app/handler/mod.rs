@@ -163,7 +163,7 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
 }
 
 /// The properties of a handler that the application checks when it is built.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Description {
     pub(in crate::app) kind: Kind,
     /// The arguments that take the body, by type.

@@ -18,8 +18,8 @@ fn by_method() {
             .put("/a", named("put"))
             .patch("/a", named("patch"))
             .delete("/a", named("delete"))
-            .route(Method::TRACE, "/a", named("trace"))
-            .route(Method::from_bytes(b"PROPFIND").unwrap(), "/a", named("propfind"))
+            .on(&[Method::TRACE], "/a", named("trace"))
+            .on(&[Method::from_bytes(b"PROPFIND").unwrap()], "/a", named("propfind"))
             .get("/b", named("get"))
             .head("/b", named("head"))
             .on(&[Method::GET, Method::PUT], "/c", named("both")),

@@ -1,28 +1,33 @@
 //! Builds an application from its description: nested routers become one table, with the layers of each, and
 //! all errors are collected.
 
+mod check;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use highwater_core::route;
 
-use super::application::{App, Endpoint, Methods, Shared};
-use super::build_error::BuildError;
-use super::endpoint::EndpointInfo;
-use super::extract::BodyUse;
-use super::facts::{Allowed, EndpointFacts, Facts, States};
-use super::handler::Kind;
-use super::path_routes::{PathRoutes, allow};
-use super::prepared::Covered;
-use super::refusal::Refusals;
-use super::router::{Route, Router};
-use super::scope::Scope;
-use super::sites::Sites;
-use super::stack::Effect;
-use super::target::{PathId, ScopeId};
-use super::worker_local::GivenLocal;
 use crate::admission::route_limit::{Concurrency, RouteLimit};
+use crate::app::application::{App, Endpoint, Methods, Shared};
+use crate::app::build_error::BuildError;
+use crate::app::endpoint::EndpointInfo;
+use crate::app::extract::BodyUse;
+use crate::app::facts::{Allowed, EndpointFacts, Facts, States};
+use crate::app::handler::Kind;
+use crate::app::path_routes::{PathRoutes, allow};
+use crate::app::prepared::Covered;
+use crate::app::refusal::Refusals;
+use crate::app::route::{Fallback, Route};
+use crate::app::router::Router;
+use crate::app::scope::Scope;
+use crate::app::sites::Sites;
+use crate::app::stack::Effect;
+use crate::app::target::{PathId, ScopeId};
+use crate::app::trailing_slash::TrailingSlash;
+use crate::app::worker_local::GivenLocal;
 
 /// The most endpoints, paths and nested routers that an application can have, of each: their indices fit in
 /// 16 bits, so that a target is small.
@@ -37,7 +42,8 @@ impl Router {
     pub fn build(self) -> Result<App, BuildError> {
         let priority_field = self.priority_field.as_deref().map(Box::from);
         let mut build = Build { priority_field, ..Build::default() };
-        build.add_router(self, "", &Scope::default(), &States::new());
+        build.trailing_slash = self.trailing_slash.unwrap_or_default();
+        build.add_router(self, "", &Around::default());
         build.finish()
     }
 }
@@ -52,6 +58,9 @@ struct Build {
     /// By scope.
     states: Vec<States>,
     endpoints: Vec<(Route, ScopeId)>,
+    /// By scope.
+    fallbacks: Vec<Option<u16>>,
+    trailing_slash: TrailingSlash,
     wants_peer: bool,
     wants_runtime: bool,
     priority_field: Option<Box<str>>,
@@ -60,15 +69,25 @@ struct Build {
     problems: Vec<String>,
 }
 
+/// What a router gives to those within it.
+#[derive(Clone, Default)]
+struct Around {
+    scope: Scope,
+    states: States,
+    fallback: Option<Fallback>,
+    timeout: Option<Duration>,
+}
+
 impl Build {
-    /// Adds a router below `prefix`, within `outer` and the states `around` it.
-    fn add_router(&mut self, router: Router, prefix: &str, outer: &Scope, around: &States) {
+    /// Adds a router below `prefix`, within those `around` it.
+    fn add_router(&mut self, router: Router, prefix: &str, around: &Around) {
         self.wants_peer |= router.wants_peer;
         self.wants_runtime |= router.wants_runtime;
         self.add_worker_locals(router.worker_locals);
         let Router { routes, nested, states, layers, fallbacks, .. } = router;
         let (renderer, concurrency) = (router.renderer, router.concurrency);
-        let (mut scope, mut known) = (outer.clone(), around.clone());
+        let Around { scope: outer, states: known, .. } = around;
+        let (mut scope, mut known) = (outer.clone(), known.clone());
         let place = if prefix.is_empty() { "/" } else { prefix };
         if let Some(concurrency) = concurrency {
             self.check_concurrency(place, concurrency);
@@ -96,10 +115,17 @@ impl Build {
         self.scopes.push(scope.clone());
         self.states.push(known.clone());
         self.claim_prefix(prefix, id);
+        let fallback = router.fallback.or_else(|| around.fallback.clone());
+        let timeout = router.timeout.or(around.timeout);
+        self.check_timeout(place, router.timeout);
+        let added = fallback.as_ref().map(|fallback| self.add_fallback(fallback, prefix, id));
+        self.fallbacks.push(added);
         for route in routes {
-            self.add_route(route, prefix, id);
+            self.add_route(route, prefix, id, timeout);
         }
+        let around = Around { scope, states: known, fallback, timeout };
         for (below, router) in nested {
+            self.check_nested(&below, &router);
             if !below.is_empty() && (!below.starts_with('/') || below.ends_with('/')) {
                 self.problems.push(format!(
                     "nest(\"{below}\"): a prefix begins with a slash and does not end with one; \
@@ -108,14 +134,29 @@ impl Build {
                 ));
                 continue;
             }
-            self.add_router(router, &format!("{prefix}{below}"), &scope, &known);
+            self.add_router(router, &format!("{prefix}{below}"), &around);
         }
         // A path that has routes of its own answers 405 for other methods, like any other.
         let is_free = |route: &Route| !self.places.contains_key(&full_path(prefix, &route.path));
         let fallbacks: Vec<Route> = fallbacks.into_iter().filter(is_free).collect();
         for fallback in fallbacks {
-            self.add_route(fallback, prefix, id);
+            self.add_route(fallback, prefix, id, timeout);
         }
+    }
+
+    /// Adds the endpoint that answers what no route of a router does, and returns its index.
+    fn add_fallback(&mut self, fallback: &Fallback, prefix: &str, scope: ScopeId) -> u16 {
+        let route = fallback.below(prefix);
+        self.check_route(&route, scope);
+        #[cfg(feature = "json")]
+        if !route.description.requirements.paths.is_empty() {
+            self.problems.push(format!(
+                "fallback of {}: a path without a route has no parameters; take `http::Uri` for the path",
+                if prefix.is_empty() { "/" } else { prefix }
+            ));
+        }
+        self.endpoints.push((route, scope));
+        (self.endpoints.len() - 1).min(COUNT_MAX) as u16
     }
 
     /// Each worker has one value of a type, whichever router provides it.
@@ -132,45 +173,6 @@ impl Build {
         }
     }
 
-    /// Checks that the values per worker that handlers take are provided.
-    fn check_worker_locals(&mut self) {
-        for (route, _) in &self.endpoints {
-            for (id, name) in &route.description.requirements.worker_locals {
-                if !self.worker_locals.iter().any(|given| given.id == *id) {
-                    self.problems.push(format!(
-                        "{} {}: its handler takes a value per worker of type `{name}`, and there is none; \
-                         add `.per_worker(…)` with one to a router",
-                        route.methods_text(),
-                        route.path
-                    ));
-                }
-            }
-        }
-    }
-
-    /// Checks that routes have the parameters that their handlers take.
-    #[cfg(feature = "json")]
-    fn check_paths(
-        &mut self,
-        paths: &route::Router<Methods>,
-        route_of: &HashMap<String, route::RouteId>,
-    ) {
-        for (route, _) in &self.endpoints {
-            // A pattern that could not be added has already been reported.
-            let Some(id) = route_of.get(&route.path) else { continue };
-            let names = paths.param_names(*id);
-            for check in &route.description.requirements.paths {
-                if let Some(problem) = check.problem(&route.path, names) {
-                    self.problems.push(format!(
-                        "{} {}: {problem}",
-                        route.methods_text(),
-                        route.path
-                    ));
-                }
-            }
-        }
-    }
-
     /// Makes a scope responsible for 404s below `prefix`. If two share a prefix, the first one is; errors in
     /// a prefix are found in the routes below it.
     fn claim_prefix(&mut self, prefix: &str, scope: ScopeId) {
@@ -181,9 +183,17 @@ impl Build {
         }
     }
 
-    fn add_route(&mut self, mut route: Route, prefix: &str, scope: ScopeId) {
+    fn add_route(
+        &mut self,
+        mut route: Route,
+        prefix: &str,
+        scope: ScopeId,
+        timeout: Option<Duration>,
+    ) {
         route.path = full_path(prefix, &route.path);
         self.check_route(&route, scope);
+        let own = &mut route.description.options.timeout;
+        *own = own.or(timeout);
         let index = self.endpoints.len().min(COUNT_MAX) as u16;
         let place = *self.places.entry(route.path.clone()).or_insert_with(|| {
             let pattern = route.path.clone();
@@ -212,43 +222,6 @@ impl Build {
             self.problems.push(format!("{method} {path}: it is routed twice; remove one of them"));
         }
         self.endpoints.push((route, scope));
-    }
-
-    /// Checks that everything a handler needs is provided.
-    fn check_route(&mut self, route: &Route, scope: ScopeId) {
-        let place = format!("{} {}", route.methods_text(), route.path);
-        let description = &route.description;
-        let states = &self.states[usize::from(scope)];
-        for (id, name) in &description.requirements.states {
-            if !states.iter().any(|(given, _)| given == id) {
-                self.problems.push(format!(
-                    "{place}: its handler takes a state of type `{name}`, and there is none; \
-                     add `.state(…)` with one to this router or one around it"
-                ));
-            }
-        }
-        if let [(first, _), (second, _), ..] = description.bodies[..] {
-            self.problems.push(format!(
-                "{place}: both `{first}` and `{second}` take the body, which is there only once; \
-                 take it in one argument"
-            ));
-        }
-        if let Some(concurrency) = description.options.concurrency {
-            self.check_concurrency(&place, concurrency);
-        }
-        let own = description.problems.iter().map(|problem| format!("{place}: {problem}"));
-        self.problems.extend(own);
-        if route.methods.as_ref().is_some_and(Vec::is_empty) {
-            self.problems.push(format!("{}: it is routed for no method at all", route.path));
-        }
-    }
-
-    fn check_concurrency(&mut self, place: &str, concurrency: Concurrency) {
-        if concurrency == Concurrency::Fixed(0) {
-            self.problems.push(format!(
-                "{place}: concurrency_limit(0) would refuse every request; write 1 or more"
-            ));
-        }
     }
 
     /// A limit within `outer`; an automatic one appears in metrics as `name`.
@@ -362,7 +335,10 @@ impl Build {
         let facts = Facts {
             endpoints: endpoints
                 .iter()
-                .map(|(route, scope)| endpoint_facts(&paths, route_of[&route.path], route, *scope))
+                .map(|(route, scope)| {
+                    let id = (!route.is_fallback).then(|| route_of[&route.path]);
+                    endpoint_facts(&paths, id, route, *scope)
+                })
                 .collect(),
             allowed,
             allowed_anywhere: allow(&anywhere),
@@ -385,6 +361,8 @@ impl Build {
             endpoints: endpoints.collect(),
             paths,
             prefixes: self.prefixes,
+            fallbacks: self.fallbacks,
+            trailing_slash: self.trailing_slash,
             infos,
             facts,
             refusals,
@@ -408,14 +386,14 @@ fn full_path(prefix: &str, path: &str) -> String {
 
 fn endpoint_facts(
     paths: &route::Router<Methods>,
-    id: route::RouteId,
+    id: Option<route::RouteId>,
     route: &Route,
     scope: ScopeId,
 ) -> EndpointFacts {
     EndpointFacts {
-        pattern: paths.pattern(id).into(),
-        params: paths.param_names(id).into(),
-        path: id.index() as PathId,
+        pattern: route.path.as_str().into(),
+        params: id.map(|id| paths.param_names(id).into()).unwrap_or_default(),
+        path: id.map(|id| id.index() as PathId),
         scope,
         body_max: route.description.options.body_max,
     }

@@ -1,0 +1,75 @@
+//! A route as it was registered.
+
+use std::sync::Arc;
+
+use http::Method;
+
+use super::handler::{Description, Dispatch, Handler, erase};
+use super::outcome::Outcome;
+use super::request::Request;
+
+/// A route as it was registered.
+pub(super) struct Route {
+    /// `None` for all.
+    pub(super) methods: Option<Vec<Method>>,
+    pub(super) path: String,
+    pub(super) handler: Box<dyn Dispatch>,
+    pub(super) description: Description,
+    /// It answers what no other route of its router does.
+    pub(super) is_fallback: bool,
+}
+
+impl Route {
+    pub(super) fn new<M: 'static>(
+        methods: Option<Vec<Method>>,
+        path: String,
+        handler: impl Handler<M>,
+    ) -> Self {
+        let description = Description::of(&handler);
+        Route { methods, path, handler: erase(handler), description, is_fallback: false }
+    }
+
+    /// It, at this path.
+    pub(super) fn at(self, path: &str) -> Self {
+        Route { path: path.to_owned(), ..self }
+    }
+
+    /// The methods as they are shown: separated by commas, or `*`.
+    pub(super) fn methods_text(&self) -> String {
+        match &self.methods {
+            None => String::from("*"),
+            Some(methods) => methods.iter().map(Method::as_str).collect::<Vec<_>>().join(","),
+        }
+    }
+}
+
+/// The handler of what no route of a router answers. Routers within share it.
+#[derive(Clone)]
+pub(super) struct Fallback {
+    handler: Arc<dyn Dispatch>,
+    description: Description,
+}
+
+impl Fallback {
+    pub(super) fn new<M: 'static>(handler: impl Handler<M>) -> Self {
+        let description = Description::of(&handler);
+        Fallback { handler: erase(handler).into(), description }
+    }
+
+    /// It, for everything below `prefix`.
+    pub(super) fn below(&self, prefix: &str) -> Route {
+        Route {
+            methods: None,
+            path: format!("{prefix}/{{*rest}}"),
+            handler: Box::new(Arc::clone(&self.handler)),
+            description: self.description.clone(),
+            is_fallback: true,
+        }
+    }
+}
+
+impl Dispatch for Arc<dyn Dispatch> {
+    fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h> {
+        (**self).dispatch(request)
+    }
+}
