@@ -88,7 +88,7 @@ impl Encoder {
     #[inline]
     pub(super) fn fixed(&mut self, (link, to): Wire<'_>, now: Instant, fixed: &FixedResponse) {
         self.lend(link);
-        let fields = |fields: &mut FieldEncoder<'_>| fields.push_lines(fixed.http1_fields());
+        let fields = |fields: &mut FieldEncoder<'_>| fields.push_prepared(fixed.fields());
         let payload = Payload::Shared(fixed.body().clone());
         to.respond(link, fixed.status(), &self.date, &self.limits, now, fields, payload);
     }

@@ -130,7 +130,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
             let step = protocol.advance(link, input, scratch, &self.parts.encoder.limits, now);
             let mut found = None;
             let next = match step {
-                Step::Next(next) => next,
+                Step::Next(_, next) => next,
+                Step::Room(_) | Step::Reset(_) => unreachable!("HTTP/1 has no streams"),
                 Step::Head(pending) => {
                     let (head, of) = (pending.head(), (&*peer, &*client, *is_suspect));
                     let (target, plan) =
