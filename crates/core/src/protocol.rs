@@ -7,7 +7,6 @@
 //! ```text
 //!  bytes ─▶ advance ─▶ Step ─┬─ Head(pending) ── look at the head ──▶ begin(plan) ─▶ Next
 //!                            ├─ Next(stream, …)    a request, a piece of its content, or nothing: Wait
-//!                            ├─ Room(stream)       more of its answer may be given
 //!                            └─ Reset(stream)      its peer no longer wants it
 //!
 //!  stream(id) ─▶ Stream:  respond, push_body, finish_body …          the answer
@@ -17,7 +16,7 @@
 //! A protocol encodes into its [`Link`], and owns no socket and no clock. What it promises:
 //!
 //! * P1 A step names a stream whose head was found, or whose head is refused by it, and which is not over
-//!   ([`Stream::is_over`]). Only [`Step::Reset`] and [`Step::Room`] may name one that is.
+//!   ([`Stream::is_over`]). Only [`Step::Reset`] may name one that is.
 //! * P2 After [`Next::Request`] one reply is owed on that stream; after [`Next::Reject`], too.
 //! * P3 [`Next::Wait`] means that nothing can be done before bytes come, output is taken, or a stream's method is
 //!   called. Until then `advance` is called again.
@@ -60,8 +59,6 @@ pub enum Step<'a, P> {
     Head(P),
     /// Something of a stream; [`Next::Wait`] is of none.
     Next(StreamId, Next<'a>),
-    /// More of this stream's answer may be given: its peer, or the link, has room again.
-    Room(StreamId),
     /// The peer has reset this stream: its answer is no longer wanted, and is not sent.
     Reset(StreamId),
 }
@@ -208,6 +205,9 @@ pub trait Stream {
 
     /// Lends its link an empty buffer: see [`Link::needs_buffer`].
     fn lend_buffer(&mut self, buffer: Vec<u8>);
+
+    /// Gives back the lent buffer, if it is empty: see [`Link::reclaim_buffer`].
+    fn reclaim_buffer(&mut self) -> Vec<u8>;
 
     // ---- the request
 

@@ -56,7 +56,7 @@ impl Connection {
                 pending.begin(link, input, plan, limits, now)
             }
             Step::Next(_, next) => next,
-            Step::Room(_) | Step::Reset(_) => unreachable!("HTTP/1 has no streams"),
+            Step::Reset(_) => unreachable!("HTTP/1 has no streams"),
         }
     }
 

@@ -113,6 +113,10 @@ impl protocol::Stream for Stream<'_> {
         self.link.lend_buffer(buffer);
     }
 
+    fn reclaim_buffer(&mut self) -> Vec<u8> {
+        self.link.reclaim_buffer()
+    }
+
     #[inline]
     fn is_head(&self) -> bool {
         self.connection.is_head()

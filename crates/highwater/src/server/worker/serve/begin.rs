@@ -1,5 +1,6 @@
 //! A request that is about to begin: its target, the one question to admission, and the call of its handler.
 
+use std::cell::OnceCell;
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,12 +11,18 @@ use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::Parts;
-use super::super::exchange::{Exchange, ExchangeId};
+use super::super::exchange::{Exchange, ExchangeId, Named};
+use super::super::protocol::Request;
 use super::super::turn::Turn;
 use crate::admission::queue::Class;
 use crate::admission::worker::{Arrival, Verdict};
-use crate::app::{self, App, Incoming, Outcome, Priority, RequestBody, Response, Target};
+use crate::app::{
+    self, App, Disconnected, Incoming, Outcome, Priority, RequestBody, Response, Target,
+};
 use crate::metrics::Rejection;
+
+/// A request, its path parameters, and who sent it.
+pub(super) type Asked<'a> = (&'a Request<'a>, &'a Params, Option<SocketAddr>);
 
 impl<C: Clock> Parts<C> {
     /// Looks at a head that was found: where its request goes, and how its content is read. `peer` sent it,
@@ -80,26 +87,40 @@ impl<C: Clock> Parts<C> {
         Verdict::Wait(class(app, target, head), until, clients.of_request(peer, head))
     }
 
-    /// A request is served: its handler is called next, with what is returned of `body`.
+    /// A request is served, which was ready at `ready` and must be answered until `deadline`: calls its handler.
     #[inline(always)]
-    pub(super) fn start<'r>(
+    pub(super) fn call<'a>(
         &mut self,
-        app: &App,
-        (exchange, id): (&mut Exchange, ExchangeId),
+        app: &'a App,
         target: Target,
-        body: Body<'r>,
+        (exchange, id): (&mut Exchange, ExchangeId),
+        (request, params, peer): Asked<'_>,
         (ready, deadline): (Instant, Instant),
-    ) -> (RequestBody<'r>, Option<Instant>) {
+    ) -> Outcome<'a> {
         let Turn { blocking, clock, statistics, now, .. } = &mut self.turn;
         statistics.started(&self.metrics, ready, *now);
         let timed = blocking.begin(clock.clock());
         exchange.deadline = deadline;
-        let body = match body {
+        let body = match request.body {
             Body::Whole(bytes) => RequestBody::Whole(bytes),
             Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
             Body::Streamed => self.feed(exchange, id),
         };
-        (body, timed)
+        let Exchange { disconnected, named, endpoint, .. } = exchange;
+        let head = &request.head;
+        let noted = IfItPanics { named, head };
+        let incoming = Incoming { head, params, body, peer, disconnected };
+        let mut outcome = app.call(target, incoming);
+        app.render(target, head, &mut outcome);
+        let mut noted = ManuallyDrop::new(noted);
+        if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {
+            *noted.named = Named::of(head); // It is answered after the request's bytes are dropped.
+        }
+        if let Some(timed) = timed {
+            let Turn { blocking, clock, .. } = &mut self.turn;
+            blocking.end(timed, clock.clock(), *endpoint);
+        }
+        outcome
     }
 
     /// The number of a refusal, and its answer if layers make one.
@@ -108,30 +129,13 @@ impl<C: Clock> Parts<C> {
         &mut self,
         app: &App,
         target: Target,
-        incoming: Incoming<'_>,
+        (request, params, peer): Asked<'_>,
+        disconnected: &OnceCell<Disconnected>,
     ) -> (u32, Option<Response>) {
+        let (head, body) = (&request.head, RequestBody::Whole(&[]));
+        let incoming = Incoming { head, params, body, peer, disconnected };
         let number = self.admission.next_refusal();
         (number, app.refuse(target, incoming, number))
-    }
-
-    /// The handler has returned.
-    #[inline(always)]
-    pub(super) fn called(
-        &mut self,
-        app: &App,
-        noted: IfItPanics<'_, '_>,
-        target: Target,
-        outcome: &mut Outcome<'_>,
-        timed: Option<Instant>,
-    ) {
-        app.render(target, noted.head, outcome);
-        let mut noted = ManuallyDrop::new(noted);
-        let IfItPanics { exchange, head } = &mut *noted;
-        exchange.remember(head, outcome);
-        if let Some(timed) = timed {
-            let Turn { blocking, clock, .. } = &mut self.turn;
-            blocking.end(timed, clock.clock(), exchange.endpoint);
-        }
     }
 
     /// Whether a request is refused before its content is read: the turn's time is used up, and no more
@@ -158,7 +162,7 @@ impl<C: Clock> Parts<C> {
 
     /// Connects a body that has not arrived in full to its handler.
     fn feed(&mut self, exchange: &mut Exchange, id: ExchangeId) -> RequestBody<'static> {
-        let size = self.body_memory.feed_size(&mut exchange.charged);
+        let size = self.body_memory.feed_size(&mut exchange.counted.charged);
         let waker = self.tasks.waker(exchange, id);
         let (feed, stream) = app::channel(size, waker);
         exchange.begin_feed(feed);
@@ -168,14 +172,14 @@ impl<C: Clock> Parts<C> {
 
 /// Keeps what the log says about a request whose handler panics: unwinding drops this, and a handler that returns
 /// does not, so that it costs nothing then.
-pub(super) struct IfItPanics<'e, 'h> {
-    pub(super) exchange: &'e mut Exchange,
-    pub(super) head: &'h Head<'h>,
+struct IfItPanics<'e, 'h> {
+    named: &'e mut Named,
+    head: &'h Head<'h>,
 }
 
 impl Drop for IfItPanics<'_, '_> {
     fn drop(&mut self) {
-        self.exchange.keep_for_log(self.head);
+        *self.named = Named::of(self.head);
     }
 }
 
