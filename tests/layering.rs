@@ -67,9 +67,6 @@ const WIRELESS: &[&str] = &["app", "tower"];
 /// What they may know of the core.
 const WIRELESS_CORE: &[&str] = &["http", "limit", "percent", "prng", "route", "time"];
 
-/// Where one of them prepares answers for a wire all the same, and which: a part of the core.
-const PREPARING: (&str, &str) = ("app/prepared.rs", "http1");
-
 /// The one crate that may hold `unsafe`.
 const UNSAFE_CRATE: &str = "highwater-sys";
 
@@ -302,7 +299,7 @@ fn check_wires(file: &File) -> Vec<String> {
     for (at, _) in words(&code).filter(|(_, word)| *word == "highwater_core") {
         let Some(rest) = code[at..].strip_prefix("highwater_core::") else { continue };
         for (_, part) in first_names(rest) {
-            if !WIRELESS_CORE.contains(&part) && (path, part) != PREPARING {
+            if !WIRELESS_CORE.contains(&part) {
                 findings.push(format!(
                     "{}:{}: `{part}` of the core; here only {WIRELESS_CORE:?} are known, so that an \
                      application is the same in every version of HTTP: say it in the words of \
@@ -489,7 +486,6 @@ fn wires_are_seen() {
         ("app/request.rs", "use highwater_core::{http1::FieldLines, route, driver::ConnId};", 2),
         ("app/request.rs", "fn f() -> highwater_core::http1::Scratch { f() }", 1),
         ("app/request.rs", "// highwater_core::http1", 0),
-        ("app/prepared.rs", "use highwater_core::http1::FieldLines;", 0),
         ("app/tests/mod.rs", "use highwater_core::http1::Connection;", 0),
         ("tower/upgrade.rs", "use hyper::server::conn::http1;", 0),
         ("tower/body.rs", "use highwater_core::http1::Decoder;", 1),

@@ -20,6 +20,7 @@ pub mod limit;
 pub mod link;
 pub mod percent;
 pub mod prng;
+pub mod protocol;
 pub mod route;
 pub mod time;
 pub mod timer;

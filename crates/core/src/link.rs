@@ -19,6 +19,8 @@
 //!               └─the peer has finished sending──▶ as Close
 //! ```
 //!
+//! Or it is aborted, when an answer cannot be completed: reset at once.
+//!
 //! It never looks inside the bytes, and knows no request. Invariants: an idle link owns no buffer; at most one
 //! send is in flight; input that comes after the end is counted and dropped.
 
@@ -68,7 +70,7 @@ pub struct Link {
 
 /// How far a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+enum Ending {
     No,
     /// After the output: close.
     Close,
@@ -76,6 +78,8 @@ pub(crate) enum Ending {
     Linger,
     /// Shut down; reading on.
     Lingering,
+    /// Reset at the end of the turn; what is not sent is lost.
+    Abort,
 }
 
 /// Which deadline of a link has passed.
@@ -158,7 +162,7 @@ impl Link {
     }
 
     /// The unused input.
-    pub(crate) fn carry(&self) -> &[u8] {
+    pub fn carry(&self) -> &[u8] {
         &self.carry
     }
 
@@ -194,7 +198,7 @@ impl Link {
 
     /// A request or its answer has made progress: a half-closed connection is not a dead one.
     #[inline]
-    pub(crate) fn note_movement(&mut self, now: Instant) {
+    pub fn note_movement(&mut self, now: Instant) {
         if self.gone_since != Instant::MAX {
             self.gone_since = now;
         }
@@ -205,7 +209,7 @@ impl Link {
     /// Where the protocol encodes to. Shared content goes last; if more is encoded nevertheless, it is copied
     /// to stay in order.
     #[inline]
-    pub(crate) fn output(&mut self) -> &mut Vec<u8> {
+    pub fn output(&mut self) -> &mut Vec<u8> {
         if !self.tail.is_empty() || !self.behind_tail.is_empty() {
             self.copy_tail();
         }
@@ -219,7 +223,7 @@ impl Link {
     }
 
     /// Adds shared content, which is sent without a copy, with `behind` following it.
-    pub(crate) fn push_shared(&mut self, content: Bytes, behind: &'static [u8]) {
+    pub fn push_shared(&mut self, content: Bytes, behind: &'static [u8]) {
         self.output();
         self.tail = content;
         self.behind_tail = behind;
@@ -227,13 +231,13 @@ impl Link {
 
     /// Whether shared content waits to be taken.
     #[inline]
-    pub(crate) fn has_tail(&self) -> bool {
+    pub fn has_tail(&self) -> bool {
         !self.tail.is_empty()
     }
 
     /// Whether so much output waits that no further answer should be made.
     #[inline]
-    pub(crate) fn is_full(&self, limits: &Limits) -> bool {
+    pub fn is_full(&self, limits: &Limits) -> bool {
         self.output.len() >= limits.output_max || self.has_tail()
     }
 
@@ -258,7 +262,7 @@ impl Link {
 
     /// Whether the kernel has not taken all output yet.
     #[inline]
-    pub(crate) fn has_unsent(&self) -> bool {
+    pub fn has_unsent(&self) -> bool {
         self.writing_since != Instant::MAX || self.pending() != 0
     }
 
@@ -294,6 +298,7 @@ impl Link {
                 self.lingering_since = now;
                 Then::Shutdown
             }
+            Ending::Abort => return None,
             _ if self.pending() == 0 => return None,
             _ => Then::Keep,
         };
@@ -324,7 +329,7 @@ impl Link {
 
     /// When the kernel last took all output; [`Instant::ZERO`] before the first.
     #[inline]
-    pub(crate) fn sent_at(&self) -> Instant {
+    pub fn sent_at(&self) -> Instant {
         self.sent_at
     }
 
@@ -332,7 +337,10 @@ impl Link {
 
     /// The connection ends after the output: at once if `is_clean`, as no unread input can arrive, else with a
     /// lingering close. Input that still comes is dropped.
-    pub(crate) fn end(&mut self, is_clean: bool) {
+    pub fn end(&mut self, is_clean: bool) {
+        if self.is_aborted() {
+            return;
+        }
         // Once the peer has finished sending, no unread input can arrive: no need to linger.
         self.ending = if is_clean || self.eof { Ending::Close } else { Ending::Linger };
         let carry = core::mem::take(&mut self.carry);
@@ -340,9 +348,20 @@ impl Link {
         self.dropped = 0;
     }
 
+    /// The connection is reset: its peer must not take what it got for all of an answer. What is not sent is lost.
+    pub fn abort(&mut self) {
+        self.ending = Ending::Abort;
+    }
+
+    /// Whether the connection is to be reset.
+    #[inline]
+    pub fn is_aborted(&self) -> bool {
+        self.ending == Ending::Abort
+    }
+
     /// Drops input that comes after the last answer was decided. Because of it, closing at once would reset
     /// the connection and destroy that answer.
-    pub(crate) fn drop_input(&mut self, input: &mut &[u8]) {
+    pub fn drop_input(&mut self, input: &mut &[u8]) {
         self.dropped += input.len() as u64;
         if !input.is_empty() && self.ending == Ending::Close {
             self.ending = Ending::Linger;
@@ -352,7 +371,7 @@ impl Link {
 
     /// Whether the end has begun.
     #[inline]
-    pub(crate) fn is_ending(&self) -> bool {
+    pub fn is_ending(&self) -> bool {
         self.ending != Ending::No
     }
 

@@ -31,7 +31,7 @@ pub use limits::Limits;
 pub use method::Method;
 pub use owned::OwnedHead;
 pub use reject::Reject;
-pub use reply::{FieldWriter, LengthMismatch, Payload};
+pub use reply::{FieldWriter, LengthMismatch, Payload, PreparedFields};
 pub use version::Version;
 
 pub(crate) use deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};

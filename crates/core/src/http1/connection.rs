@@ -4,10 +4,11 @@
 
 use super::body::Framing;
 use super::parse::{self, Parsed};
-use super::pending::{Pending, Step};
-use super::state::{Connection, Input, Next, Reply, Scratch};
+use super::pending::Pending;
+use super::state::{Connection, Input, Reply, Scratch};
 use crate::http::{BodyPlan, Head, Limits, Method, Reject};
 use crate::link::Link;
+use crate::protocol::{Next, Step, StreamId};
 use crate::time::Instant;
 
 /// Below this many bytes an incomplete head is parsed again with every arrival; above it, only when a line
@@ -27,14 +28,15 @@ impl Connection {
         scratch: &'r mut Scratch,
         limits: &Limits,
         now: Instant,
-    ) -> Step<'r> {
+    ) -> Step<'r, Pending<'r>> {
         if matches!(self.input, Input::Discarding(_)) {
             self.discard(link, input, limits, now);
         }
         if matches!(self.input, Input::Head) {
             return self.next_head(link, input, scratch, limits, now);
         }
-        Step::Next(self.next_of_body(link, input, scratch, limits, now))
+        let next = self.next_of_body(link, input, scratch, limits, now);
+        Step::Next(StreamId::CONNECTION, next)
     }
 
     /// As [`Connection::advance`], where each head alone decides how its body is read: every request is begun
@@ -53,7 +55,8 @@ impl Connection {
                 let plan = plan(&pending.head());
                 pending.begin(link, input, plan, limits, now)
             }
-            Step::Next(next) => next,
+            Step::Next(_, next) => next,
+            Step::Reset(_) => unreachable!("HTTP/1 has no streams"),
         }
     }
 
@@ -64,8 +67,9 @@ impl Connection {
         scratch: &'r mut Scratch,
         limits: &Limits,
         now: Instant,
-    ) -> Step<'r> {
-        const WAIT: Step<'_> = Step::Next(Next::Wait);
+    ) -> Step<'r, Pending<'r>> {
+        const WAIT: Step<'_, Pending<'_>> = Step::Next(StreamId::CONNECTION, Next::Wait);
+        let refused = |next| Step::Next(StreamId::CONNECTION, next);
         if self.reply != Reply::None || link.is_full(limits) {
             return WAIT;
         }
@@ -83,12 +87,12 @@ impl Connection {
         }
         match parse::parse(bytes, limits, &mut scratch.spans, &mut scratch.parsed) {
             Ok(true) => {}
-            Ok(false) if link.is_eof() => return Step::Next(self.refuse_head(Reject::Truncated)),
+            Ok(false) if link.is_eof() => return refused(self.refuse_head(Reject::Truncated)),
             Ok(false) => {
                 self.wait_for_head(bytes.len(), now);
                 return WAIT;
             }
-            Err(reject) => return Step::Next(self.refuse_head(reject)),
+            Err(reject) => return refused(self.refuse_head(reject)),
         }
         let (head, rest) = bytes.split_at(scratch.parsed.len);
         *input = rest;

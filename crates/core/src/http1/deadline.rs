@@ -5,9 +5,10 @@
 
 use core::time::Duration;
 
-use super::state::{Connection, Expired, Input, Reply};
+use super::state::{Connection, Input, Reply};
 use crate::http::{Limits, Reject};
 use crate::link::{Link, Overdue};
+use crate::protocol::Expired;
 use crate::time::Instant;
 
 /// How long an idle connection stays readable once draining has begun. A request already on its way

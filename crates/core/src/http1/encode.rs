@@ -1,21 +1,12 @@
 //! Writes status lines, fields and chunk framing into an output buffer.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::http::{FieldWriter, Fields};
+use crate::http::{FieldWriter, PreparedFields};
 
 /// The header fields of a response being written. Only [`super::Connection`] makes one.
 pub struct FieldEncoder<'a> {
     pub(super) out: &'a mut Vec<u8>,
-}
-
-impl FieldEncoder<'_> {
-    /// Appends prepared lines.
-    #[inline]
-    pub fn push_lines(&mut self, lines: &FieldLines) {
-        self.out.extend_from_slice(&lines.0);
-    }
 }
 
 impl FieldWriter for FieldEncoder<'_> {
@@ -28,20 +19,10 @@ impl FieldWriter for FieldEncoder<'_> {
         self.out.extend_from_slice(value);
         self.out.extend_from_slice(b"\r\n");
     }
-}
 
-/// Fields prepared for [`FieldEncoder::push_lines`], which writes them with one copy: for fields that many answers
-/// share. The rules of [`FieldWriter::push`] apply.
-#[derive(Clone, Debug, Default)]
-pub struct FieldLines(Box<[u8]>);
-
-impl FieldLines {
-    /// The lines of `fields`, each with its line end.
-    pub fn new(fields: Fields<'_>) -> Self {
-        let mut lines = Vec::new();
-        let mut encoder = FieldEncoder { out: &mut lines };
-        fields.iter().for_each(|(name, value)| encoder.push(name, value));
-        FieldLines(lines.into_boxed_slice())
+    #[inline]
+    fn push_prepared(&mut self, fields: &PreparedFields) {
+        self.out.extend_from_slice(fields.lines());
     }
 }
 
@@ -194,8 +175,8 @@ mod tests {
             fields.push(name, value);
             FieldEncoder { out: &mut pushed }.push(name, value);
         }
-        let lines = FieldLines::new(fields.fields());
-        FieldEncoder { out: &mut prepared }.push_lines(&lines);
+        let fields = PreparedFields::new(fields);
+        FieldEncoder { out: &mut prepared }.push_prepared(&fields);
         assert_eq!(prepared, b"x-one: 1\r\nx-empty: \r\n");
         assert_eq!(prepared, pushed);
     }

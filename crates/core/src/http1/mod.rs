@@ -6,7 +6,7 @@
 //! input, and its output is encrypted.
 //!
 //! The content of a message is described by the types of [`http`](crate::http); this module decides how it is
-//! framed, and when the connection ends. The client's side is [`client`].
+//! framed, and when the connection ends. Workers use it as a [`Protocol`](crate::protocol::Protocol). The client's side is [`client`].
 //!
 //! It is strict everywhere, above all where request smuggling happens (framing, line ends, field names,
 //! `Host`): input that the grammar does not allow is answered with an error status, and the connection is
@@ -23,10 +23,14 @@ mod pending;
 mod reply;
 mod request_body;
 mod state;
+mod stream;
 mod syntax;
 mod trailers;
 
 pub use body::Decoder;
-pub use encode::{FieldEncoder, FieldLines};
-pub use pending::{Pending, Step};
-pub use state::{Connection, Expired, Next, Request, Scratch};
+pub use encode::FieldEncoder;
+pub use pending::Pending;
+pub use state::{Connection, Scratch};
+pub use stream::Stream;
+
+pub use crate::protocol::{Expired, Next, Request};

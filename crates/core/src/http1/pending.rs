@@ -1,19 +1,11 @@
 //! A request whose head is complete, and which is not begun yet.
 
 use super::body::{Decoder, Framing};
-use super::state::{Connection, Input, Next, Reply, Request, Scratch};
+use super::state::{Connection, Input, Reply, Scratch};
 use crate::http::{Body, BodyPlan, Head, Limits, Reject};
 use crate::link::Link;
+use crate::protocol::{Next, Request};
 use crate::time::Instant;
-
-/// The result of [`Connection::advance`].
-#[derive(Debug)]
-pub enum Step<'a> {
-    /// A head is complete: look at it, then begin its request.
-    Head(Pending<'a>),
-    /// Anything else.
-    Next(Next<'a>),
-}
 
 /// A request to be begun: its head says how. Until then, nothing of its content was read, and no
 /// 100 (Continue) was sent.

@@ -4,10 +4,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::body::Decoder;
-use super::state::{Connection, Input, Next, Partial, Reply, Request, Scratch};
+use super::state::{Connection, Input, Partial, Reply, Scratch};
 use super::trailers;
 use crate::http::{Body, Head, Limits, OwnedHead, Reject};
 use crate::link::Link;
+use crate::protocol::{Next, Request};
 use crate::time::Instant;
 
 impl Connection {

@@ -18,8 +18,9 @@ use alloc::vec::Vec;
 
 use super::body::Decoder;
 use super::parse::Parsed;
-use crate::http::{Body, Fields, Head, OwnedHead, Reject, Span, Version};
+use crate::http::{OwnedHead, Reject, Span, Version};
 use crate::link::Link;
+use crate::protocol::Next;
 use crate::time::Instant;
 
 /// Working memory that the connections of one worker share, each during one call.
@@ -29,57 +30,6 @@ pub struct Scratch {
     pub(super) body: Vec<u8>,
     /// The head that was parsed last.
     pub(super) parsed: Parsed,
-}
-
-/// A request whose handling can begin.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// Request line and header fields.
-    pub head: Head<'a>,
-    /// The content.
-    pub body: Body<'a>,
-}
-
-/// The next thing to do with a connection.
-#[derive(Debug)]
-pub enum Next<'a> {
-    /// Nothing to do before more bytes arrive, the owed reply is given, or output is taken.
-    Wait,
-    /// A request; a reply is owed from now on.
-    Request(Request<'a>),
-    /// The next piece of a streamed body.
-    Body(&'a [u8]),
-    /// The trailer fields of the streamed body, all of which has come; [`Next::BodyEnd`] follows. They are
-    /// bounded like header fields, and those that trailers cannot be are left out: framing, routing,
-    /// conditions, credentials, and how the content is to be read (RFC 9110 §6.5.1).
-    Trailers(Fields<'a>),
-    /// The streamed body is complete.
-    BodyEnd,
-    /// The streamed body will not be completed. The reply is still owed, and will be the last.
-    BodyFailed(Reject),
-    /// The input is not a valid request. A reply with its status is owed, and will be the last.
-    Reject(Reject),
-    /// Bytes of the protocol the connection was upgraded to.
-    Raw(&'a [u8]),
-    /// The peer of an upgraded connection has finished sending.
-    RawEnd,
-}
-
-/// What to do with a connection whose deadline has passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expired {
-    /// The deadline has moved; nothing to do.
-    Early,
-    /// Close without a reply.
-    Close,
-    /// Reset: the peer does not read.
-    Reset,
-    /// A reply with this refusal's status is owed, and will be the last.
-    Reject(Reject),
-    /// A streamed body has stalled: its handler gets an error. The reply is still owed.
-    BodyFailed(Reject),
-    /// Reset: the peer has finished sending, and its answer has made no progress for too long.
-    HalfClosed,
 }
 
 /// The server's side of one HTTP/1.1 connection.

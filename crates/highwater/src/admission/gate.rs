@@ -95,9 +95,19 @@ pub(crate) enum Counts {
     Work,
 }
 
-/// How many connections of a worker have each kind of demand.
+/// The demand on a worker. Without streams the two are equal. One client with a hundred streams must neither take
+/// a hundred places before everybody's connections, nor count as one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
+    /// Of its connections: for those that admit connections, in the kernel or by accepting.
+    pub(crate) connections: Wants,
+    /// Of its exchanges: for the limit, the queue, and the metrics.
+    pub(crate) exchanges: Wants,
+}
+
+/// How many connections or exchanges of a worker have each kind of demand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wants {
     /// The worker's time.
     pub(crate) time: u32,
     /// An answer that is being made.
@@ -117,9 +127,10 @@ pub(crate) struct WorkerGate {
     /// The counter of the kernel's gate; `None` if there is no such gate.
     occupancy: Option<Occupancy>,
     counts: Counts,
-    /// The counts at the end of the last turn, and the load among them.
+    /// The counts at the end of the last turn, and the load among them: of connections, and of exchanges.
     settled: Load,
     load: u32,
+    exchanges: u32,
     /// Connections accepted since then.
     arrived: u32,
     /// Refusals before the workers that are already taken into account.
@@ -139,6 +150,7 @@ impl WorkerGate {
             counts: Counts::Time,
             settled: Load::default(),
             load: 0,
+            exchanges: 0,
             arrived: 0,
             refused: 0,
         }
@@ -163,17 +175,18 @@ impl WorkerGate {
         WorkerGate { counts, ..self }
     }
 
-    /// Reports at the end of a turn how many connections have each demand.
+    /// Reports at the end of a turn how many connections and exchanges have each demand.
     #[inline]
     pub(crate) fn settle(&mut self, now: Load) {
         let arrived = std::mem::take(&mut self.arrived);
         if now == self.settled && arrived == 0 {
             return;
         }
-        let load = match self.counts {
-            Counts::Time => now.time,
-            Counts::Work => now.time + now.answers,
+        let counts = |wants: Wants| match self.counts {
+            Counts::Time => wants.time,
+            Counts::Work => wants.time + wants.answers,
         };
+        let (load, exchanges) = (counts(now.connections), counts(now.exchanges));
         if let Some(occupancy) = &self.occupancy {
             // The kernel's gate counted arrivals that the worker did not know of yet.
             let known = i64::from(self.load) + i64::from(arrived);
@@ -184,9 +197,11 @@ impl WorkerGate {
         }
         self.settled = now;
         self.load = load;
+        self.exchanges = exchanges;
         if let Some(metrics) = &self.metrics {
-            metrics.in_flight.set(u64::from(now.time) + u64::from(now.answers));
-            metrics.set_load(load);
+            let Wants { time, answers } = now.exchanges;
+            metrics.in_flight.set(u64::from(time) + u64::from(answers));
+            metrics.set_load(exchanges);
         }
     }
 
@@ -221,7 +236,7 @@ impl WorkerGate {
     /// connection counts.
     #[inline]
     pub(crate) fn over(&self) -> bool {
-        self.shed == Shed::App && self.held() > self.share()
+        self.shed == Shed::App && self.exchanges.saturating_add(self.arrived) > self.share()
     }
 
     /// Whether the queue may refuse requests.
@@ -236,7 +251,7 @@ impl WorkerGate {
         self.arrived += 1;
     }
 
-    /// The load, as known in the middle of a turn.
+    /// The load of connections, as known in the middle of a turn.
     fn held(&self) -> u32 {
         self.load.saturating_add(self.arrived)
     }
@@ -253,8 +268,13 @@ impl WorkerGate {
 mod tests {
     use super::*;
 
+    /// A load without streams.
+    fn load(wants: Wants) -> Load {
+        Load { connections: wants, exchanges: wants }
+    }
+
     fn work(time: u32) -> Load {
-        Load { time, answers: 0 }
+        load(Wants { time, answers: 0 })
     }
 
     fn gates(shed: Shed, bound: &Arc<Bound>, workers: u32) -> Vec<WorkerGate> {
@@ -338,7 +358,7 @@ mod tests {
         let bound = Bound::new(2);
         for (counts, room) in [(Counts::Time, 1), (Counts::Work, 0)] {
             let mut gate = gates(Shed::Accept, &bound, 1).remove(0).counting(counts);
-            gate.settle(Load { time: 1, answers: 5000 });
+            gate.settle(load(Wants { time: 1, answers: 5000 }));
             assert_eq!(gate.room(), Some(room), "{counts:?}");
         }
     }

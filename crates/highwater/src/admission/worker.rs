@@ -27,12 +27,12 @@ use highwater_core::limit::{ClientKey, Standing, Turn};
 use highwater_core::time::Instant;
 
 use super::budget::TurnBudget;
-use super::gate::{Load, WorkerGate};
+use super::gate::{Load, Wants, WorkerGate};
 use super::queue::{Capacity, Class, Entry, Queue};
 use super::route_limit::{Permit, RouteLimit};
 use crate::metrics::{Rejection, WorkerMetrics};
 
-/// The demand of a connection on its worker.
+/// The demand of a connection, or of an exchange, on its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
     /// Nothing: it is idle, or it is being closed.
@@ -43,8 +43,19 @@ pub(crate) enum Demand {
     Answer,
 }
 
-impl Load {
-    /// The demand of a connection changes from `before` to `after`.
+impl Demand {
+    /// The demand of two together: the more urgent one.
+    pub(crate) fn or(self, other: Demand) -> Demand {
+        match (self, other) {
+            (Demand::Time, _) | (_, Demand::Time) => Demand::Time,
+            (Demand::Answer, _) | (_, Demand::Answer) => Demand::Answer,
+            (Demand::None, Demand::None) => Demand::None,
+        }
+    }
+}
+
+impl Wants {
+    /// The demand of one of them changes from `before` to `after`.
     fn change(&mut self, before: Demand, after: Demand) {
         for (demand, change) in [(before, u32::MAX), (after, 1)] {
             let count = match demand {
@@ -140,7 +151,7 @@ pub(crate) struct WorkerAdmission<T> {
     queue: Queue<T>,
     budget: TurnBudget,
     standing: Standing,
-    /// How many connections have each demand.
+    /// How many connections and exchanges have each demand.
     load: Load,
     terms: Terms,
     /// Requests refused so far.
@@ -372,10 +383,16 @@ impl<T> WorkerAdmission<T> {
     /// The demand of a connection changes from `before` to `after`.
     #[inline]
     pub(crate) fn change(&mut self, before: Demand, after: Demand) {
-        self.load.change(before, after);
+        self.load.connections.change(before, after);
     }
 
-    /// Reports the demand of the connections to the gate, once per turn.
+    /// The demand of an exchange changes from `before` to `after`.
+    #[inline]
+    pub(crate) fn change_exchange(&mut self, before: Demand, after: Demand) {
+        self.load.exchanges.change(before, after);
+    }
+
+    /// Reports the demand to the gate, once per turn.
     #[inline]
     pub(crate) fn settle(&mut self) {
         self.gate.settle(self.load);

@@ -6,9 +6,9 @@
 //! [`blocking`] on a pool, [`fixed`] not at all. [`Router::build`] checks all of it and makes an
 //! [`App`], which workers share.
 //!
-//! Nothing in here does I/O, knows a clock or starts a thread, and only `prepared.rs`, which prepares
-//! responses for each version of HTTP, knows those versions. The worker's interface is in `application.rs` (`App`),
-//! `dispatch.rs`, `target.rs`, `outcome.rs` and `body/channel/mod.rs` (`BodyFeed`).
+//! Nothing in here does I/O, knows a clock or starts a thread, or knows a version of HTTP. The worker's
+//! interface is in `application.rs` (`App`), `dispatch.rs`, `target.rs`, `outcome.rs` and
+//! `body/channel/mod.rs` (`BodyFeed`).
 
 mod admit;
 mod application;

@@ -1,9 +1,7 @@
-//! Responses that are prepared when the application starts: encoded for each protocol, or to be made again.
+//! Responses that are prepared when the application starts: with fields that protocols copy, or to be made again.
 
 use bytes::Bytes;
-use highwater_core::http::OwnedFields;
-// The only place where the application knows a protocol: responses prepared at start-up.
-use highwater_core::http1::FieldLines;
+use highwater_core::http::{OwnedFields, PreparedFields};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::body::Repr;
@@ -14,10 +12,7 @@ use super::response::Response;
 #[derive(Clone, Debug)]
 pub struct FixedResponse {
     status: u16,
-    /// The response from which each protocol prepares its own form.
-    #[cfg_attr(not(test), expect(dead_code, reason = "HTTP/2 will prepare its own form from it"))]
-    fields: OwnedFields,
-    http1: FieldLines,
+    fields: PreparedFields,
     body: Bytes,
 }
 
@@ -27,9 +22,8 @@ impl FixedResponse {
         response.remove_framing();
         let mut fields = OwnedFields::default();
         response.write_fields(&mut fields);
-        let http1 = FieldLines::new(fields.fields());
         let status = response.status().as_u16();
-        FixedResponse { status, fields, http1, body: content(response) }
+        FixedResponse { status, fields: PreparedFields::new(fields), body: content(response) }
     }
 
     /// The status code.
@@ -37,15 +31,10 @@ impl FixedResponse {
         self.status
     }
 
-    /// The header fields, but for those the connection writes itself.
-    #[cfg(test)]
-    pub(crate) fn fields(&self) -> highwater_core::http::Fields<'_> {
-        self.fields.fields()
-    }
-
-    /// The same fields, ready for a connection of HTTP/1.
-    pub(crate) fn http1_fields(&self) -> &FieldLines {
-        &self.http1
+    /// The header fields, but for those the protocol writes itself.
+    #[inline]
+    pub(crate) fn fields(&self) -> &PreparedFields {
+        &self.fields
     }
 
     /// The content.

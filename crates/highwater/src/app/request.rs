@@ -71,7 +71,7 @@ pub struct Request<'a> {
 /// It is one pointer: each layer's future holds it several times over, and is moved as a whole.
 pub type OwnedRequest = Box<Request<'static>>;
 
-/// What the parts of a request that are borrowed or owned together are.
+/// The parts of a request that are borrowed or owned together.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "the larger one is always in a box, as its request")]
 enum Source<'a> {

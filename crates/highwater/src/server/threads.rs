@@ -290,7 +290,8 @@ pub(super) fn work<D: External>(
     let context = worker::context(&config.app, worker, &pool, runtime.as_ref())?;
     config.metrics.runs_here();
     let app = config.app.clone();
-    let worker = Worker::new(driver, config, Arc::clone(&inbox), pool).with_context(context);
+    let worker: Worker<_> = Worker::new(driver, config, Arc::clone(&inbox), pool);
+    let worker = worker.with_context(context);
     begins(&inbox);
     let outcome = worker::run(worker, &inbox, phase, runtime);
     app.report_panics(None, None); // Panics of what was dropped with the worker.

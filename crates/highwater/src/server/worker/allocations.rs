@@ -29,7 +29,8 @@ fn count<D: External>(listener: Listener, driver: D, request: &[u8], answer_ends
     let mut config = WorkerConfig::new(app, &ServerConfig::default());
     // A machine that pauses this thread must not cause a request to be queued.
     config.terms.turn_max = Duration::MAX;
-    let mut worker = Worker::new(driver, config, Inbox::new(Box::new(|| {})), Pool::deferred(1));
+    let inbox = Inbox::new(Box::new(|| {}));
+    let mut worker: Worker<_> = Worker::new(driver, config, inbox, Pool::deferred(1));
     let mut client = TcpStream::connect(address).expect("it listens");
     client.set_nonblocking(true).expect("a socket can be nonblocking");
     let mut exchange = || {

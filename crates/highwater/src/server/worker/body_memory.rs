@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use highwater_core::time::Clock;
 
+use super::protocol::{Protocol, Stream};
 use super::serve::ExchangeMut;
 use crate::metrics::Rejection;
 
@@ -82,23 +83,24 @@ impl BodyMemory {
     }
 }
 
-impl<C: Clock> ExchangeMut<'_, C> {
+impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
     /// Whether there is room for the body that is being collected, if one is; else it is refused.
     #[inline]
     pub(super) fn holds_body(&mut self) -> bool {
-        self.connection.protocol.collected() <= self.exchange.charged || self.hold_body()
+        self.stream.collected() <= self.exchange.counted.charged || self.hold_body()
     }
 
     /// Counts the body that is being collected. Returns `false` if there is no room for it: then it is
     /// refused.
     #[cold]
     fn hold_body(&mut self) -> bool {
-        let held = self.connection.protocol.collected();
-        if self.parts.body_memory.take(held.saturating_sub(self.exchange.charged)) {
-            self.exchange.charged = self.exchange.charged.max(held);
+        let held = self.stream.collected();
+        let charged = &mut self.exchange.counted.charged;
+        if self.parts.body_memory.take(held.saturating_sub(*charged)) {
+            *charged = held.max(*charged);
             return true;
         }
-        self.connection.protocol.refuse_body();
+        self.stream.refuse_body();
         let (target, number) = (self.exchange.found, self.parts.admission.next_refusal());
         let known = self.exchange.known.as_ref();
         let response = known.and_then(|known| self.app.refuse(known, number));
@@ -110,12 +112,12 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// Gives back the bytes counted for a body whose content is dropped.
     #[inline]
     pub(super) fn release_body(&mut self) {
-        let is_over = self.exchange.charged != 0
+        let is_over = self.exchange.counted.charged != 0
             && self.exchange.feed.is_none()
-            && !self.connection.protocol.is_collecting()
-            && !self.connection.protocol.is_reply_owed();
+            && self.stream.collected() == 0
+            && !self.stream.is_reply_owed();
         if is_over {
-            self.parts.body_memory.give_back(std::mem::take(&mut self.exchange.charged));
+            self.parts.body_memory.give_back(std::mem::take(&mut self.exchange.counted.charged));
         }
     }
 }

@@ -1,10 +1,12 @@
-//! A worker's connections: each has a channel, a link, a protocol, and the current exchange.
+//! A worker's connections: each has a channel, a link, a protocol, and exchanges.
+//!
+//! A connection has one exchange from the start, which is all that a protocol without streams needs: it is
+//! found without a search. Those of further streams are beside it, as long as they last.
 //!
 //! Also here is the worker's agenda: which connections are to be flushed at the end of the turn, and when
 //! each has to be looked at again.
 
 use std::net::SocketAddr;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use highwater_core::driver::ConnId;
@@ -15,19 +17,20 @@ use highwater_core::timer::Wheel;
 
 use super::channel::Channel;
 use super::exchange::{Exchange, ExchangeId, Exchanges};
-use super::protocol::{Protocol, Wire};
+use super::protocol::{Protocol, StreamId};
 use crate::admission::worker::Demand;
-use crate::app::Disconnected;
 
 /// For how long a connection without a request counts as work after it was accepted. Its request is most
 /// likely on its way; but clients that connect and send nothing must not shut the gate for others.
 const FRESH_MAX: Duration = Duration::from_millis(100);
 
 /// One connection.
-pub(super) struct Connection {
+pub(super) struct Connection<P> {
     pub(super) channel: Channel,
     pub(super) link: Link,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: P,
+    /// Its exchanges.
+    pub(super) streams: Streams,
     /// It is open: accepted, and not reported closed.
     pub(super) is_open: bool,
     /// It is on the list of connections to flush in this turn.
@@ -35,10 +38,10 @@ pub(super) struct Connection {
     /// It may have waited long in the listen queue: before its first request is served, the worker checks
     /// that its client is still connected.
     pub(super) is_suspect: bool,
+    /// No request of it has been found.
+    pub(super) is_fresh: bool,
     /// The demand under which the gate last counted it.
     pub(super) demand: Demand,
-    /// The index of its exchange.
-    pub(super) exchange: u32,
     generation: u32,
     /// When the timer wheel will fire for it; `MAX` if it will not.
     timer_at: Instant,
@@ -46,65 +49,49 @@ pub(super) struct Connection {
     pub(super) peer: Option<SocketAddr>,
     /// Whose requests it brings, once that was asked.
     pub(super) client: Option<ClientKey>,
-    /// Tells handlers that the client has gone; made when one asks.
-    pub(super) disconnected: OnceLock<Disconnected>,
 }
 
-impl Connection {
+impl<P: Protocol> Connection<P> {
     fn new() -> Self {
         Connection {
             channel: Channel::NEW,
             link: Link::new(),
-            protocol: Protocol::new(Instant::ZERO),
+            protocol: P::new(Instant::ZERO),
+            streams: Streams::default(),
             is_open: false,
             is_touched: false,
             is_suspect: false,
+            is_fresh: true,
             demand: Demand::None,
-            exchange: 0,
             generation: 0,
             timer_at: Instant::MAX,
             accepted_at: Instant::ZERO,
             peer: None,
             client: None,
-            disconnected: OnceLock::new(),
         }
     }
 
-    /// Its protocol, over its link.
+    /// Whether it was just accepted, and counts as work although no request has come.
     #[inline]
-    pub(super) fn wire(&mut self) -> Wire<'_> {
-        (&mut self.link, &mut self.protocol)
-    }
-
-    /// Whether it is open, and was not closed by us.
-    #[inline]
-    pub(super) fn is_alive(&self) -> bool {
-        self.is_open && !self.channel.is_closing()
-    }
-
-    /// Its demand on its worker for `exchange`: see `admission::gate`.
-    #[inline]
-    pub(super) fn demand(&self, exchange: &Exchange, now: Instant) -> Demand {
-        if !self.is_alive() {
-            Demand::None
-        } else if exchange.is_queued()
-            || exchange.target.is_none() && now < self.accepted_at + FRESH_MAX
-        {
-            Demand::Time
-        } else if self.protocol.is_reply_owed() {
-            Demand::Answer
-        } else {
-            Demand::None
-        }
+    pub(super) fn is_awaited(&self, now: Instant) -> bool {
+        self.is_fresh && now < self.accepted_at + FRESH_MAX
     }
 
     /// When it stops counting as work if no request has come; `MAX` if it does not count.
     #[inline]
-    pub(super) fn fresh_until(&self, exchange: &Exchange) -> Instant {
-        match self.demand == Demand::Time && exchange.target.is_none() {
+    pub(super) fn fresh_until(&self) -> Instant {
+        match self.demand == Demand::Time && self.is_fresh {
             true => self.accepted_at + FRESH_MAX,
             false => Instant::MAX,
         }
+    }
+}
+
+impl<P> Connection<P> {
+    /// Whether it is open, and was not closed by us.
+    #[inline]
+    pub(super) fn is_alive(&self) -> bool {
+        self.is_open && !self.channel.is_closing()
     }
 
     /// The token of this use of the record in the timer wheel.
@@ -113,31 +100,118 @@ impl Connection {
     }
 }
 
+/// Which exchange belongs to which stream of a connection: indices into the worker's exchanges.
+#[derive(Debug)]
+pub(super) struct Streams {
+    /// The one that a connection always has. Its stream is [`StreamId::CONNECTION`] while it is free, which is
+    /// also the only stream of a protocol without streams.
+    first: (StreamId, u32),
+    /// Those of further streams.
+    more: Vec<(StreamId, u32)>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Streams { first: (StreamId::CONNECTION, 0), more: Vec::new() }
+    }
+}
+
+impl Streams {
+    /// The exchange that the connection always has.
+    #[inline]
+    pub(super) fn first(&self) -> u32 {
+        self.first.1
+    }
+
+    /// Those of further streams.
+    #[inline]
+    pub(super) fn more(&self) -> &[(StreamId, u32)] {
+        &self.more
+    }
+
+    /// Exchange number `n` of the connection.
+    #[inline]
+    pub(super) fn get(&self, n: usize) -> Option<u32> {
+        match n {
+            0 => Some(self.first.1),
+            n => self.more.get(n - 1).map(|&(_, index)| index),
+        }
+    }
+
+    /// The exchange of `stream` of connection `id`, which gets one of `exchanges` if it has none.
+    #[inline]
+    pub(super) fn at(&mut self, stream: StreamId, id: ConnId, exchanges: &mut Exchanges) -> u32 {
+        match stream == self.first.0 {
+            true => self.first.1,
+            false => self.find(stream).unwrap_or_else(|| self.open(stream, id, exchanges)),
+        }
+    }
+
+    #[cold]
+    fn open(&mut self, stream: StreamId, id: ConnId, exchanges: &mut Exchanges) -> u32 {
+        if stream == StreamId::CONNECTION {
+            return self.first.1;
+        }
+        if self.first.0 == StreamId::CONNECTION {
+            self.first.0 = stream;
+            exchanges.rename(self.first.1, stream);
+            return self.first.1;
+        }
+        let index = exchanges.open(id, stream);
+        self.more.push((stream, index));
+        index
+    }
+
+    /// The stream of the exchange at `index` is over: its record is free, and its id becomes invalid.
+    pub(super) fn close(&mut self, index: u32, exchanges: &mut Exchanges) {
+        if self.first.1 == index {
+            self.first.0 = StreamId::CONNECTION;
+            exchanges.renew(index);
+        } else {
+            self.more.retain(|&(_, other)| other != index);
+            exchanges.close(index);
+        }
+    }
+
+    /// The exchange of `stream`, if it has one.
+    pub(super) fn find(&self, stream: StreamId) -> Option<u32> {
+        if stream == self.first.0 {
+            return Some(self.first.1);
+        }
+        self.more.iter().find(|(other, _)| *other == stream).map(|&(_, index)| index)
+    }
+}
+
 /// The connections of a worker, indexed by `ConnId`, and their exchanges.
-#[derive(Default)]
-pub(super) struct Connections {
-    records: Vec<Connection>,
+pub(super) struct Connections<P> {
+    records: Vec<Connection<P>>,
     pub(super) exchanges: Exchanges,
 }
 
-impl Connections {
+impl<P> Default for Connections<P> {
+    fn default() -> Self {
+        Connections { records: Vec::new(), exchanges: Exchanges::default() }
+    }
+}
+
+impl<P: Protocol> Connections<P> {
     /// Adds a connection that was accepted at `now`.
     pub(super) fn open(
         &mut self,
         id: ConnId,
         peer: Option<SocketAddr>,
         now: Instant,
-    ) -> &mut Connection {
+    ) -> &mut Connection<P> {
         if self.records.len() <= id.index() {
             self.records.resize_with(id.index() + 1, Connection::new);
         }
         let connection = &mut self.records[id.index()];
         debug_assert!(!connection.is_open, "an id is used again only after Closed");
-        connection.protocol = Protocol::new(now);
+        connection.protocol = P::new(now);
         connection.is_open = true;
         connection.accepted_at = now;
         connection.peer = peer;
-        connection.exchange = self.exchanges.open(id);
+        connection.streams.first.1 = self.exchanges.open(id, StreamId::CONNECTION);
         connection
     }
 
@@ -145,25 +219,26 @@ impl Connections {
     pub(super) fn close(&mut self, id: ConnId) {
         let connection = &mut self.records[id.index()];
         let generation = connection.generation.wrapping_add(1);
-        self.exchanges.close(connection.exchange);
+        self.exchanges.close(connection.streams.first());
+        for &(_, index) in connection.streams.more() {
+            self.exchanges.close(index);
+        }
         let is_touched = connection.is_touched; // It is still on the list of this turn.
         *connection = Connection { generation, is_touched, ..Connection::new() };
     }
+}
 
+impl<P> Connections<P> {
     /// A connection.
     #[inline]
-    pub(super) fn get_mut(&mut self, id: ConnId) -> &mut Connection {
+    pub(super) fn get_mut(&mut self, id: ConnId) -> &mut Connection<P> {
         &mut self.records[id.index()]
     }
 
-    /// A connection, and the exchange of it that is at `index`.
+    /// A connection, and the exchanges of all.
     #[inline]
-    pub(super) fn with_exchange(
-        &mut self,
-        id: ConnId,
-        index: u32,
-    ) -> (&mut Connection, (ExchangeId, &mut Exchange)) {
-        (&mut self.records[id.index()], self.exchanges.get_mut(index))
+    pub(super) fn with_exchanges(&mut self, id: ConnId) -> (&mut Connection<P>, &mut Exchanges) {
+        (&mut self.records[id.index()], &mut self.exchanges)
     }
 
     /// The connection of the exchange `id`, if that is not over.
@@ -190,22 +265,27 @@ impl Connections {
         Some(id)
     }
 
-    /// An open connection and its exchange.
+    /// An open connection and its exchanges.
     #[cfg(feature = "sim")]
-    pub(super) fn record(&self, id: ConnId) -> Option<(&Connection, &Exchange)> {
+    pub(super) fn record(
+        &self,
+        id: ConnId,
+    ) -> Option<(&Connection<P>, impl Iterator<Item = &Exchange>)> {
         let connection = self.records.get(id.index()).filter(|connection| connection.is_open)?;
-        Some((connection, self.exchanges.iter().nth(connection.exchange as usize)?))
+        let more = connection.streams.more().iter().map(|&(_, index)| index);
+        let all = std::iter::once(connection.streams.first()).chain(more);
+        Some((connection, all.map(|index| self.exchanges.get(index))))
     }
 
     /// The connections that are alive.
-    pub(super) fn alive(&self) -> impl Iterator<Item = (ConnId, &Connection)> {
+    pub(super) fn alive(&self) -> impl Iterator<Item = (ConnId, &Connection<P>)> {
         let named = self.records.iter().enumerate();
         let named = named.map(|(index, connection)| (ConnId(index as u32), connection));
         named.filter(|(_, connection)| connection.is_alive())
     }
 
     /// The ids that were ever used.
-    pub(super) fn ids(&self) -> impl Iterator<Item = ConnId> + use<> {
+    pub(super) fn ids(&self) -> impl Iterator<Item = ConnId> + use<P> {
         (0..self.records.len() as u32).map(ConnId)
     }
 }
@@ -233,7 +313,7 @@ impl Agenda {
 
     /// Flushes the connection at the end of the turn.
     #[inline]
-    pub(super) fn touch(&mut self, id: ConnId, connection: &mut Connection) {
+    pub(super) fn touch<P>(&mut self, id: ConnId, connection: &mut Connection<P>) {
         if !connection.is_touched {
             connection.is_touched = true;
             self.touched.push(id);
@@ -242,13 +322,13 @@ impl Agenda {
 
     /// The connection is being flushed.
     #[inline]
-    pub(super) fn untouch(connection: &mut Connection) {
+    pub(super) fn untouch<P>(connection: &mut Connection<P>) {
         connection.is_touched = false;
     }
 
     /// Makes sure that the wheel fires for the connection no later than at `deadline`.
     #[inline]
-    pub(super) fn arm(&mut self, id: ConnId, connection: &mut Connection, deadline: Instant) {
+    pub(super) fn arm<P>(&mut self, id: ConnId, connection: &mut Connection<P>, deadline: Instant) {
         if deadline < connection.timer_at {
             connection.timer_at = deadline;
             self.wheel.insert(deadline, connection.timer_token(id));

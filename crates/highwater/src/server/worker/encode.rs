@@ -6,10 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use highwater_core::http::{FieldWriter, LengthMismatch, Limits, Payload};
 use highwater_core::http_date;
-use highwater_core::link::Link;
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 
-use super::protocol::{FieldEncoder, Wire};
+use super::protocol::Stream;
 use crate::app::{BodyRepr, ByteStream, FixedResponse, Guarded, OnUpgrade, Response, StreamFailed};
 
 /// Send buffers kept for reuse, and the size beyond which one is not kept.
@@ -65,12 +64,12 @@ impl Encoder {
         }
     }
 
-    /// Gives the link a buffer if it has none; `recycle` takes it back.
+    /// Gives the stream's link a buffer if it has none; `recycle` takes it back.
     #[inline]
-    pub(super) fn lend(&mut self, link: &mut Link) {
-        if link.needs_buffer() {
+    pub(super) fn lend(&mut self, to: &mut impl Stream) {
+        if to.link().needs_buffer() {
             let spare = self.spare.pop();
-            link.lend_buffer(spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_SIZE)));
+            to.lend_buffer(spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_SIZE)));
         }
     }
 
@@ -86,33 +85,34 @@ impl Encoder {
 
     /// Encodes a response that was prepared at start-up.
     #[inline]
-    pub(super) fn fixed(&mut self, (link, to): Wire<'_>, now: Instant, fixed: &FixedResponse) {
-        self.lend(link);
-        let fields = |fields: &mut FieldEncoder<'_>| fields.push_lines(fixed.http1_fields());
+    pub(super) fn fixed<S: Stream>(&mut self, to: &mut S, now: Instant, fixed: &FixedResponse) {
+        self.lend(to);
+        let fields = |fields: &mut S::Fields<'_>| fields.push_prepared(fixed.fields());
         let payload = Payload::Shared(fixed.body().clone());
-        to.respond(link, fixed.status(), &self.date, &self.limits, now, fields, payload);
+        to.respond(fixed.status(), &self.date, &self.limits, now, fields, payload);
     }
 
     /// Encodes `response`, as far as its content is ready.
     #[inline(always)]
     pub(super) fn response(
         &mut self,
-        (link, to): Wire<'_>,
+        to: &mut impl Stream,
         now: Instant,
         response: &mut Response,
     ) -> Rest {
         // Two functions: most responses leave nothing to do, and returning that through memory is
         // measurable.
-        if self.copied((link, to), now, response) {
-            Rest::None
-        } else {
-            self.moved((link, to), now, response)
-        }
+        if self.copied(to, now, response) { Rest::None } else { self.moved(to, now, response) }
     }
 
     /// Encodes `response` if its content is one to be copied; else does nothing, and returns false.
     #[inline(never)]
-    pub(super) fn copied(&mut self, to: Wire<'_>, now: Instant, response: &Response) -> bool {
+    pub(super) fn copied(
+        &mut self,
+        to: &mut impl Stream,
+        now: Instant,
+        response: &Response,
+    ) -> bool {
         // It is copied from its place.
         let bytes = match response.body().repr() {
             BodyRepr::Empty => &b""[..],
@@ -128,27 +128,26 @@ impl Encoder {
 
     /// Encodes the head of `response`, with its content if that is ready. Returns whether content follows.
     #[inline(always)]
-    fn head(
+    fn head<S: Stream>(
         &mut self,
-        (link, to): Wire<'_>,
+        to: &mut S,
         now: Instant,
         response: &Response,
         payload: Payload<'_>,
     ) -> bool {
-        self.lend(link);
-        let fields = |fields: &mut FieldEncoder<'_>| response.write_fields(fields);
-        to.respond(link, response.status().as_u16(), &self.date, &self.limits, now, fields, payload)
+        self.lend(to);
+        let fields = |fields: &mut S::Fields<'_>| response.write_fields(fields);
+        to.respond(response.status().as_u16(), &self.date, &self.limits, now, fields, payload)
     }
 
     /// Encodes `response`, whose content is moved.
     pub(super) fn moved(
         &mut self,
-        (link, to): Wire<'_>,
+        to: &mut impl Stream,
         now: Instant,
         response: &mut Response,
     ) -> Rest {
-        let mut respond =
-            |response: &Response, payload| self.head((link, to), now, response, payload);
+        let mut respond = |response: &Response, payload| self.head(to, now, response, payload);
         match response.take_body().into_repr() {
             BodyRepr::Owned(bytes) => respond(response, Payload::Shared(bytes.into())),
             BodyRepr::Shared(bytes) => respond(response, Payload::Shared(shareable(bytes))),
@@ -175,23 +174,23 @@ fn shareable(bytes: Bytes) -> Bytes {
 }
 
 /// Appends a piece of streamed content.
-pub(super) fn push((link, to): Wire<'_>, piece: Guarded<Bytes>) -> Result<(), LengthMismatch> {
+pub(super) fn push(to: &mut impl Stream, piece: Guarded<Bytes>) -> Result<(), LengthMismatch> {
     if piece.len() <= COPY_MAX {
-        to.push_body(link, &piece)
+        to.push_body(&piece)
     } else {
-        to.push_shared(link, Bytes::from_owner(piece))
+        to.push_shared(Bytes::from_owner(piece))
     }
 }
 
 /// Ends streamed content that has no further piece, with its trailers.
 pub(super) fn finish(
-    (link, to): Wire<'_>,
+    to: &mut impl Stream,
     content: &mut ByteStream,
     limits: &Limits,
     now: Instant,
 ) -> Result<(), LengthMismatch> {
     let trailers = content.take_trailers().map_err(|StreamFailed| LengthMismatch)?;
-    to.finish_body_with(link, limits, now, |fields| {
+    to.finish_body(limits, now, |fields| {
         for (name, value) in trailers.iter() {
             fields.push(name.as_str(), value.as_bytes());
         }

@@ -7,24 +7,24 @@ use highwater_core::driver::{ConnId, Event};
 use highwater_core::time::{Clock, Instant};
 
 use super::exchange::ExchangeId;
+use super::protocol::Protocol;
 use super::runtime::Runtime;
-use super::serve::ExchangeMut;
+use super::serve::ConnectionMut;
 use super::{Parts, WorkerState};
 
-impl<C: Clock> WorkerState<C> {
-    /// The current exchange of connection `id`.
+impl<C: Clock, P: Protocol> WorkerState<C, P> {
+    /// Connection `id`.
     #[inline]
-    pub(super) fn exchange(&mut self, id: ConnId) -> ExchangeMut<'_, C> {
-        let WorkerState { app, connections, parsing, parts } = self;
-        let index = connections.get_mut(id).exchange;
-        ExchangeMut::new(app, connections, parsing, parts, (id, index))
+    pub(super) fn connection(&mut self, id: ConnId) -> ConnectionMut<'_, C, P> {
+        let WorkerState { app, connections, parsing, parts, agenda, acceptor, .. } = self;
+        ConnectionMut::new((app, parsing), connections, parts, (agenda, acceptor), (id, None))
     }
 
-    /// The exchange that `id` names, if it is not over.
-    pub(super) fn named(&mut self, id: ExchangeId) -> Option<ExchangeMut<'_, C>> {
-        let WorkerState { app, connections, parsing, parts } = self;
-        let at = (connections.lookup(id)?, id.index() as u32);
-        Some(ExchangeMut::new(app, connections, parsing, parts, at))
+    /// The exchange that `id` names, if it is not over: its connection, at that exchange.
+    pub(super) fn named(&mut self, id: ExchangeId) -> Option<ConnectionMut<'_, C, P>> {
+        let WorkerState { app, connections, parsing, parts, agenda, acceptor, .. } = self;
+        let at = (connections.lookup(id)?, Some(id.index() as u32));
+        Some(ConnectionMut::new((app, parsing), connections, parts, (agenda, acceptor), at))
     }
 
     /// What the driver has reported.
@@ -35,13 +35,13 @@ impl<C: Clock> WorkerState<C> {
             Event::Accepted(id, peer) => return self.accepted(id, peer),
             Event::AcceptFailed(error) => {
                 self.parts.metrics.accept_failed(error);
-                return self.parts.acceptor.failed(self.parts.turn.now);
+                return self.acceptor.failed(self.parts.turn.now);
             }
             Event::Closed(id) => return self.closed(id),
             Event::Received(id, _) | Event::Sent(id, _) | Event::Progress(id) => id,
             Event::Eof(id) | Event::HungUp(id) => id,
         };
-        let mut at = self.exchange(id);
+        let mut at = self.connection(id);
         match event {
             Event::Received(_, bytes) => at.receive(bytes),
             Event::Sent(_, buffer) => {
@@ -49,11 +49,7 @@ impl<C: Clock> WorkerState<C> {
                 at.sent();
             }
             Event::Progress(_) => at.connection.link.on_progress(at.parts.turn.now),
-            Event::Eof(_) => {
-                at.connection.link.on_eof();
-                at.hung_up();
-                at.read_on();
-            }
+            Event::Eof(_) => at.eof(),
             Event::HungUp(_) => at.hung_up(),
             Event::Accepted(..) | Event::AcceptFailed(_) | Event::Closed(_) => {
                 unreachable!("matched above")
@@ -62,30 +58,30 @@ impl<C: Clock> WorkerState<C> {
     }
 
     fn accepted(&mut self, id: ConnId, peer: Option<SocketAddr>) {
-        let WorkerState { connections, parts, .. } = self;
+        let WorkerState { connections, parts, agenda, acceptor, .. } = self;
         let now = parts.turn.now;
         let connection = connections.open(id, peer, now);
-        connection.is_suspect = parts.acceptor.is_doubtful(now);
-        if parts.acceptor.is_draining() {
-            connection.protocol.drain(now);
+        connection.is_suspect = acceptor.is_doubtful(now);
+        if acceptor.is_draining() {
+            connection.protocol.drain(&mut connection.link, now);
         }
-        parts.agenda.touch(id, connection);
+        agenda.touch(id, connection);
         parts.admission.gate.accepted();
-        parts.acceptor.accepted();
+        acceptor.accepted();
         parts.metrics.connections.add(1);
-        parts.metrics.connections_active.set(u64::from(parts.acceptor.count()));
+        parts.metrics.connections_active.set(u64::from(acceptor.count()));
     }
 
     fn closed(&mut self, id: ConnId) {
-        let mut at = self.exchange(id);
+        let mut at = self.connection(id);
         debug_assert!(at.connection.is_open, "Closed names an open connection");
         at.closed();
-        let target = at.exchange.target;
+        let target = at.exchange().exchange.target;
         self.connections.close(id);
         self.app.report_panics(target, None);
-        let Parts { acceptor, metrics, .. } = &mut self.parts;
+        let WorkerState { acceptor, parts, .. } = self;
         acceptor.closed();
-        metrics.connections_active.set(u64::from(acceptor.count()));
+        parts.metrics.connections_active.set(u64::from(acceptor.count()));
     }
 
     /// Reads the clock, once per turn, when there is something to do.
@@ -95,7 +91,8 @@ impl<C: Clock> WorkerState<C> {
             if !lost.is_zero() {
                 self.bring_forward(lost);
             }
-            let Parts { turn, acceptor, admission, tasks, encoder, .. } = &mut self.parts;
+            let WorkerState { acceptor, parts, .. } = self;
+            let Parts { turn, admission, tasks, encoder, .. } = parts;
             tasks.inbox.resume();
             admission.begin_turn(turn.now, acceptor.is_doubtful(turn.now));
             encoder.refresh_date(turn.now, &turn.clock);
@@ -107,10 +104,9 @@ impl<C: Clock> WorkerState<C> {
     fn bring_forward(&mut self, lost: Duration) {
         self.parts.admission.bring_forward(lost);
         for id in self.connections.ids() {
-            let mut at = self.exchange(id);
-            if at.connection.is_open && at.exchange.deadline != Instant::MAX {
-                at.exchange.bring_forward(lost);
-                at.arm();
+            let mut at = self.connection(id);
+            if at.connection.is_open {
+                at.bring_forward(lost);
             }
         }
     }
@@ -131,7 +127,7 @@ impl<C: Clock> WorkerState<C> {
         for task in woken.drain(..) {
             let exchange = task.begin();
             if let Some(mut at) = self.named(exchange) {
-                at.advance();
+                at.advance_task();
             }
             let detached = &mut self.parts.tasks.detached;
             if !detached.is_empty() {
@@ -143,18 +139,19 @@ impl<C: Clock> WorkerState<C> {
 
     /// Checks every connection whose deadline may have passed.
     pub(super) fn expire(&mut self) {
-        let due = self.parts.agenda.take_due(self.parts.turn.looked_at);
+        let due = self.agenda.take_due(self.parts.turn.looked_at);
         for &token in &due {
             if let Some(id) = self.connections.fired(token) {
-                self.exchange(id).expire();
+                self.connection(id).expire();
             }
         }
-        self.parts.agenda.put_back(due);
+        self.agenda.put_back(due);
     }
 
     /// The turn ends: its statistics are recorded, and findings are logged.
     pub(super) fn end_turn(&mut self) {
-        let Parts { context, tasks, turn, hook_due, .. } = &mut self.parts;
+        let WorkerState { parts, hook_due, .. } = self;
+        let Parts { context, tasks, turn, .. } = parts;
         if let Some(context) = context {
             let again = context.end_turn(tasks.turn_waker());
             *hook_due = again.map_or(Instant::MAX, |after| turn.clock.now() + after);

@@ -3,9 +3,9 @@
 //! Everything that waits, wakes a worker, stands in a queue or is refused names an exchange by its
 //! [`ExchangeId`]. HTTP/1.1 answers one request of a connection at a time: such a connection has one record,
 //! which its requests use one after the other, so that the waker of its tasks is made once. A protocol with
-//! several requests at a time will take a record for each of its streams.
+//! several requests at a time takes a record for each of its streams.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -13,10 +13,13 @@ use highwater_core::driver::{ConnId, Reading};
 use highwater_core::http::{Head, Method};
 use highwater_core::time::Instant;
 
+use super::protocol::StreamId;
 use super::waiting::InQueue;
 use crate::admission::route_limit::Permit;
+use crate::admission::worker::Demand;
 use crate::app::{
-    App, BodyFeed, ByteStream, Error, GuardedFuture, Outcome, OwnedRequest, Panic, Response, Target,
+    App, BodyFeed, ByteStream, Disconnected, Error, GuardedFuture, OwnedRequest, Panic, Response,
+    Target,
 };
 use crate::server::pool::Ticket;
 
@@ -59,6 +62,11 @@ pub(super) struct Named {
 
 impl Named {
     const NONE: Named = Named { method: Method::Other, sent_id: None };
+
+    /// Those of the request with this head.
+    pub(super) fn of(head: &Head<'_>) -> Self {
+        Named { method: head.method(), sent_id: head.request_id().map(Arc::from) }
+    }
 }
 
 /// Progress of an answer whose end is reported to layers.
@@ -68,6 +76,21 @@ pub(super) struct Answered {
     pub(super) status: u16,
     /// Bytes of it that are encoded.
     pub(super) bytes: u64,
+}
+
+/// What an exchange is counted for, until it is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    /// Bytes against the memory for bodies.
+    pub(super) charged: usize,
+    /// It waits for a future.
+    pub(super) is_awaiting: bool,
+    /// Its demand on its worker.
+    pub(super) demand: Demand,
+}
+
+impl Counted {
+    const NONE: Counted = Counted { charged: 0, is_awaiting: false, demand: Demand::None };
 }
 
 /// One request and its answer.
@@ -96,8 +119,6 @@ pub(super) struct Exchange {
     pub(super) feed: Option<BodyFeed>,
     /// At the end of how many turns in a row the feed was empty.
     kept_up: u8,
-    /// Bytes counted against the memory for bodies.
-    pub(super) charged: usize,
     /// The state of an upload that holds a place within its route's limit.
     pub(super) upload: Upload,
     // Its answer.
@@ -111,8 +132,10 @@ pub(super) struct Exchange {
     pub(super) is_endless: bool,
     /// Progress of the answer, for layers that observe how it ended.
     pub(super) answer: Answered,
-    /// It is counted among those that wait for a future.
-    pub(super) is_awaiting: bool,
+    /// What it is counted for.
+    pub(super) counted: Counted,
+    /// Tells its handler that the client has gone; made when one asks.
+    pub(super) disconnected: OnceLock<Disconnected>,
     /// The waker of its tasks; made once per record, if at all.
     pub(super) waker: Option<Waker>,
     /// Its time in the queue.
@@ -134,30 +157,16 @@ impl Exchange {
             answer: Answered::default(),
             feed: None,
             kept_up: 0,
-            charged: 0,
             upload: Upload::NONE,
             task: None,
             task_deadline: Instant::MAX,
             content: None,
             is_endless: false,
-            is_awaiting: false,
+            counted: Counted::NONE,
+            disconnected: OnceLock::new(),
             waker: None,
             queue: InQueue::NOT,
         }
-    }
-
-    /// If the handler answers after the request's bytes are dropped, keeps the data for the log entry of a
-    /// failure.
-    #[inline]
-    pub(super) fn remember(&mut self, head: &Head<'_>, outcome: &Outcome<'_>) {
-        if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {
-            self.keep_for_log(head);
-        }
-    }
-
-    /// Keeps what the log entry of a failure says about the request.
-    pub(super) fn keep_for_log(&mut self, head: &Head<'_>) {
-        self.named = Named { method: head.method(), sent_id: head.request_id().map(Arc::from) };
     }
 
     /// Whether its request waits in the queue.
@@ -228,7 +237,10 @@ impl Exchange {
     /// Whether work is in progress: a task, an answer's or a request's content.
     #[cfg(feature = "sim")]
     pub(super) fn is_busy(&self) -> bool {
-        self.task.is_some() || self.content.is_some() || self.feed.is_some() || self.is_awaiting
+        self.task.is_some()
+            || self.content.is_some()
+            || self.feed.is_some()
+            || self.counted.is_awaiting
     }
 
     /// When its next deadline is due.
@@ -263,8 +275,9 @@ impl Upload {
 
 /// One use of a record after the other.
 struct Record {
-    /// The connection that it is used by.
+    /// The connection and the stream that it is used by.
     connection: ConnId,
+    stream: StreamId,
     generation: u32,
     exchange: Exchange,
 }
@@ -277,30 +290,50 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    /// Takes a record for `connection`, and returns its index.
+    /// Takes a record for `stream` of `connection`, and returns its index.
     #[inline]
-    pub(super) fn open(&mut self, connection: ConnId) -> u32 {
+    pub(super) fn open(&mut self, connection: ConnId, stream: StreamId) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.records.push(Record { connection, generation: 0, exchange: Exchange::new() });
+            let exchange = Exchange::new();
+            self.records.push(Record { connection, stream, generation: 0, exchange });
             (self.records.len() - 1) as u32
         });
-        self.records[index as usize].connection = connection;
+        let record = &mut self.records[index as usize];
+        (record.connection, record.stream) = (connection, stream);
         index
+    }
+
+    /// The record at `index` is used by `stream` of its connection.
+    pub(super) fn rename(&mut self, index: u32, stream: StreamId) {
+        self.records[index as usize].stream = stream;
     }
 
     /// Gives a record back. Its remaining content is dropped, and its id becomes invalid.
     pub(super) fn close(&mut self, index: u32) {
-        let record = &mut self.records[index as usize];
-        record.generation = record.generation.wrapping_add(1);
-        record.exchange = Exchange::new();
+        self.renew(index);
         self.free.push(index);
     }
 
-    /// The exchange at `index`, and its id.
+    /// Ends one use of a record, which its connection keeps. Its remaining content is dropped, and its id
+    /// becomes invalid.
+    pub(super) fn renew(&mut self, index: u32) {
+        let record = &mut self.records[index as usize];
+        record.generation = record.generation.wrapping_add(1);
+        record.stream = StreamId::CONNECTION;
+        record.exchange = Exchange::new();
+    }
+
+    /// The exchange at `index`, its id, and its stream.
     #[inline]
-    pub(super) fn get_mut(&mut self, index: u32) -> (ExchangeId, &mut Exchange) {
-        let Record { generation, exchange, .. } = &mut self.records[index as usize];
-        (ExchangeId::new(index, *generation), exchange)
+    pub(super) fn get_mut(&mut self, index: u32) -> (ExchangeId, StreamId, &mut Exchange) {
+        let Record { generation, stream, exchange, .. } = &mut self.records[index as usize];
+        (ExchangeId::new(index, *generation), *stream, exchange)
+    }
+
+    /// The exchange at `index`.
+    #[cfg(feature = "sim")]
+    pub(super) fn get(&self, index: u32) -> &Exchange {
+        &self.records[index as usize].exchange
     }
 
     /// The connection of the exchange `id`, if that is not over.
@@ -334,12 +367,12 @@ mod tests {
     #[test]
     fn an_id_never_comes_back() {
         let mut exchanges = Exchanges::default();
-        let first = exchanges.open(ConnId(7));
+        let first = exchanges.open(ConnId(7), StreamId::CONNECTION);
         let id = exchanges.get_mut(first).0;
         assert_eq!(exchanges.lookup(id), Some(ConnId(7)));
         exchanges.close(first);
         assert_eq!(exchanges.lookup(id), None);
-        let again = exchanges.open(ConnId(8));
+        let again = exchanges.open(ConnId(8), StreamId::CONNECTION);
         assert_eq!((again, exchanges.lookup(id)), (first, None));
         assert_eq!(
             {

@@ -3,29 +3,30 @@
 use highwater_core::driver::{Close, ConnId, Driver, Reading};
 
 use super::connections::{Agenda, Connection};
+use super::protocol::Protocol;
 use super::room::{self, RoomPolicy};
-use super::{Parts, Worker};
+use super::{Parts, Worker, WorkerState};
 use crate::metrics::Rejection;
 
-impl<D: Driver> Worker<D> {
+impl<D: Driver, P: Protocol> Worker<D, P> {
     /// Gives each touched connection's output to the driver, and commands how to read.
     pub(super) fn flush(&mut self) {
-        let mut touched = std::mem::take(&mut self.state.parts.agenda.touched);
+        let mut touched = std::mem::take(&mut self.state.agenda.touched);
         for &id in &touched {
             self.flush_one(id);
         }
         touched.clear();
-        self.state.parts.agenda.touched = touched;
+        self.state.agenda.touched = touched;
         self.state.parts.admission.settle();
         self.flush_accepting();
     }
 
     fn flush_one(&mut self, id: ConnId) {
         let Worker { driver, state } = self;
-        let mut at = state.exchange(id);
+        let mut at = state.connection(id);
         Agenda::untouch(at.connection);
         if !at.connection.is_open {
-            return; // It was reported closed in this turn: its exchange is another's now.
+            return; // It was reported closed in this turn.
         }
         at.settle();
         if !at.connection.is_alive() {
@@ -34,18 +35,20 @@ impl<D: Driver> Worker<D> {
         if let Some(how) = at.ends() {
             return self.close(id, how);
         }
-        let now = at.parts.turn.now;
-        if at.connection.channel.may_send()
-            && let Some((output, then)) = at.connection.link.take_output(now)
+        let (now, Connection { link, protocol, channel, .. }) =
+            (at.parts.turn.now, &mut *at.connection);
+        protocol.flush(link, &at.parts.encoder.limits, now);
+        if channel.may_send()
+            && let Some((output, then)) = link.take_output(now)
         {
-            at.connection.channel.sends(then);
+            channel.sends(then);
             at.parts.metrics.bytes_written.add(output.len() as u64);
             driver.send(id, output, then);
         }
         if !at.connection.channel.has_ended() {
             let Connection { link, protocol, .. } = &*at.connection;
             let wants = protocol.wants_input(link, &at.parts.encoder.limits) && !link.is_eof();
-            let wanted = if wants { at.exchange.reading_wanted() } else { Reading::Stop };
+            let wanted = if wants { at.reading_wanted() } else { Reading::Stop };
             if let Some(reading) = at.connection.channel.read(wanted) {
                 driver.read(id, reading);
             }
@@ -55,11 +58,12 @@ impl<D: Driver> Worker<D> {
 
     /// Commands the driver how many connections to accept, if that has changed.
     pub(super) fn flush_accepting(&mut self) {
-        let Some(plan) = self.state.parts.acceptor.plan() else { return };
+        let Some(plan) = self.state.acceptor.plan() else { return };
         if plan.make_room {
             self.make_room();
         }
-        let Parts { acceptor, admission, turn, metrics, .. } = &mut self.state.parts;
+        let WorkerState { acceptor, parts, .. } = &mut self.state;
+        let Parts { admission, turn, metrics, .. } = parts;
         if let Some(backlog) = acceptor.fit_backlog(&admission.gate, turn.now) {
             self.driver.backlog(backlog);
         }
@@ -73,15 +77,15 @@ impl<D: Driver> Worker<D> {
 
     /// Closes connections to make room for others.
     fn make_room(&mut self) {
-        let Parts { acceptor, turn, room_policy, .. } = &mut self.state.parts;
+        let WorkerState { acceptor, connections, parts, room_policy, .. } = &mut self.state;
+        let turn = &parts.turn;
         let policy = *room_policy;
         let closed = match policy {
-            RoomPolicy::Oldest => room::oldest(&self.state.connections, acceptor.count()),
+            RoomPolicy::Oldest => room::oldest(connections, acceptor.count()),
             // A connection that seems idle may have sent something that is not read yet.
             RoomPolicy::Idle if turn.is_catching_up() || !acceptor.may_evict(turn.now) => return,
             RoomPolicy::Idle => {
-                let (idle, next_due) =
-                    room::idle(&self.state.connections, acceptor.count(), turn.now);
+                let (idle, next_due) = room::idle(connections, acceptor.count(), turn.now);
                 acceptor.evict_due = next_due;
                 idle
             }

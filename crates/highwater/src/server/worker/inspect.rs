@@ -6,8 +6,9 @@ use highwater_core::driver::{ConnId, Driver, Wait};
 use highwater_core::time::Clock as _;
 
 use super::Worker;
+use super::protocol::Protocol;
 
-impl<D: Driver> Worker<D> {
+impl<D: Driver, P: Protocol> Worker<D, P> {
     /// The driver.
     pub(crate) fn driver(&self) -> &D {
         &self.driver
@@ -30,7 +31,7 @@ impl<D: Driver> Worker<D> {
 
     /// The open connections.
     pub(crate) fn connections(&self) -> u32 {
-        self.state.parts.acceptor.count()
+        self.state.acceptor.count()
     }
 
     /// Whether any future of a handler is still alive.
@@ -51,8 +52,9 @@ impl<D: Driver> Worker<D> {
 
     /// Bytes of memory that a connection has allocated for itself, without its send in flight.
     pub(crate) fn allocated(&self, id: ConnId) -> usize {
-        self.state.connections.record(id).map_or(0, |(connection, exchange)| {
-            let waiting = exchange.queue.waiting.as_ref().map_or(0, |waiting| waiting.allocated());
+        self.state.connections.record(id).map_or(0, |(connection, exchanges)| {
+            let waiting = exchanges.filter_map(|exchange| exchange.queue.waiting.as_ref());
+            let waiting: usize = waiting.map(|waiting| waiting.allocated()).sum();
             connection.protocol.allocated() + connection.link.allocated() + waiting
         })
     }

@@ -12,20 +12,23 @@
 //! ```text
 //!  Worker ─┬─ driver
 //!          ├─ app            what is served
-//!          ├─ connections    channel, protocol and exchange of each     connections, channel, exchange
+//!          ├─ connections    channel, protocol and exchanges of each    connections, channel, exchange
 //!          ├─ parsing        working memory for one request
+//!          ├─ acceptor       how many connections are let in            accept, room
+//!          ├─ agenda         what is flushed, what is due               connections
 //!          └─ parts ─┬─ turn         what time it is, what was done     turn, served_time, statistics, blocking
-//!                    ├─ acceptor     how many connections are let in    accept, room
 //!                    ├─ admission    what is served                     crate::admission::worker
 //!                    ├─ tasks        what was woken, the pool           tasks, inbox, handover, detached, runtime
 //!                    ├─ encoder      responses into bytes               encode
-//!                    ├─ body_memory  how much memory bodies use         body_memory, upload
-//!                    └─ agenda       what is flushed, what is due       connections
+//!                    └─ body_memory  how much memory bodies use         body_memory, upload
 //! ```
 //!
 //! `events` handles what the driver reports, `flush` gives the driver its commands. Code for one connection
-//! gets the connection, its exchange and the parts as an [`ExchangeMut`](serve::ExchangeMut). A part returns
-//! what it decides; no decision is passed through a field.
+//! gets it and its exchanges as a [`ConnectionMut`](serve::ConnectionMut), code for one exchange that exchange and
+//! its stream as an [`ExchangeMut`](serve::ExchangeMut). A part returns what it decides; no decision is passed
+//! through a field.
+//!
+//! A worker is made for one protocol `P` ([`Protocol`]): HTTP/1 in a server, another one in the simulator.
 //!
 //! The same loop runs over io_uring, epoll and the simulator. It never waits anywhere but in the driver, and
 //! allocates nothing for a request that is answered at once.
@@ -75,7 +78,7 @@ use self::accept::Acceptor;
 use self::connections::{Agenda, Connection, Connections};
 use self::encode::Encoder;
 use self::exchange::ExchangeId;
-use self::protocol::Scratch;
+use self::protocol::{Http, Protocol};
 use self::tasks::Tasks;
 use self::turn::Turn;
 use super::config::ServerConfig;
@@ -84,7 +87,7 @@ use crate::admission::client::Clients;
 use crate::admission::gate::WorkerGate;
 use crate::admission::worker::{Terms, WorkerAdmission};
 use crate::app::{App, WorkerContext};
-use crate::metrics::{Rejection, Timeout, WorkerMetrics};
+use crate::metrics::{Timeout, WorkerMetrics};
 use crate::proxies::TrustedProxies;
 
 pub(in crate::server) use self::accept::BACKLOG;
@@ -135,46 +138,46 @@ impl WorkerConfig {
 }
 
 /// Serves an application over one driver, on one thread.
-pub(crate) struct Worker<D: Driver> {
+pub(crate) struct Worker<D: Driver, P: Protocol = Http> {
     driver: D,
-    state: WorkerState<D::Clock>,
+    state: WorkerState<D::Clock, P>,
 }
 
 /// Everything of a worker but its driver, so that it can change while the driver reports.
-struct WorkerState<C> {
+struct WorkerState<C, P: Protocol> {
     app: App,
-    connections: Connections,
-    parsing: Parsing,
+    connections: Connections<P>,
+    parsing: Parsing<P::Scratch>,
     parts: Parts<C>,
+    acceptor: Acceptor,
+    agenda: Agenda,
+    room_policy: RoomPolicy,
+    /// When the application's end-of-turn hooks are to be called again.
+    hook_due: Instant,
 }
 
 /// Working memory for parsing and routing one request.
 #[derive(Default)]
-struct Parsing {
-    scratch: Scratch,
+struct Parsing<S> {
+    scratch: S,
     params: Params,
 }
 
-/// The state that the connections of a worker share.
+/// The state that the exchanges of a worker share.
 struct Parts<C> {
     metrics: Arc<WorkerMetrics>,
     turn: Turn<C>,
-    acceptor: Acceptor,
     admission: WorkerAdmission<ExchangeId>,
     tasks: Tasks,
     encoder: Encoder,
     body_memory: BodyMemory,
-    agenda: Agenda,
-    room_policy: RoomPolicy,
     clients: Clients,
     context: Option<Rc<WorkerContext>>,
-    /// When the application's end-of-turn hooks are to be called again.
-    hook_due: Instant,
     /// The index under which requests without a matching endpoint are counted.
     unmatched: u16,
 }
 
-impl<D: Driver> Worker<D> {
+impl<D: Driver, P: Protocol> Worker<D, P> {
     /// A worker over `driver`, which accepts from now on. `inbox` must wake that driver; `pool` runs the
     /// blocking handlers.
     pub(crate) fn new(driver: D, config: WorkerConfig, inbox: Arc<Inbox>, pool: Pool) -> Self {
@@ -184,20 +187,24 @@ impl<D: Driver> Worker<D> {
         let parts = Parts {
             metrics: config.metrics,
             turn,
-            acceptor: Acceptor::new(config.connections_max),
             admission: WorkerAdmission::new(config.gate, config.terms, now),
             tasks: Tasks::new(inbox, pool),
             encoder: Encoder::new(config.limits, now, today),
             body_memory: config.body_memory,
-            agenda: Agenda::new(now),
-            room_policy: config.room_policy,
             clients: Clients::behind(config.proxies),
             context: None,
-            hook_due: Instant::MAX,
             unmatched,
         };
-        let (app, connections, parsing) = (config.app, Connections::default(), Parsing::default());
-        let state = WorkerState { app, connections, parsing, parts };
+        let state = WorkerState {
+            app: config.app,
+            connections: Connections::default(),
+            parsing: Parsing::default(),
+            parts,
+            acceptor: Acceptor::new(config.connections_max),
+            agenda: Agenda::new(now),
+            room_policy: config.room_policy,
+            hook_due: Instant::MAX,
+        };
         let mut worker = Worker { driver, state };
         worker.flush_accepting();
         worker
@@ -231,7 +238,8 @@ impl<D: Driver> Worker<D> {
 
     /// How long the worker may wait: until a deadline may be due.
     pub(crate) fn waits(&self) -> Wait {
-        let Parts { acceptor, admission, agenda, turn, hook_due, .. } = &self.state.parts;
+        let WorkerState { acceptor, agenda, hook_due, parts, .. } = &self.state;
+        let Parts { admission, turn, .. } = parts;
         if self.has_backlog() {
             return Wait::No;
         }
@@ -257,18 +265,18 @@ impl<D: Driver> Worker<D> {
     /// Stops accepting, and ends every connection after the answer in progress.
     pub(crate) fn drain(&mut self) {
         let Worker { driver, state } = self;
-        if !state.parts.acceptor.drain() {
+        if !state.acceptor.drain() {
             return;
         }
         state.app.drain();
         state.parts.turn.expire();
         state.freshen();
-        let WorkerState { connections, parts, .. } = state;
+        let WorkerState { connections, parts, agenda, .. } = state;
         for id in connections.ids() {
             let connection = connections.get_mut(id);
             if connection.is_open {
-                connection.protocol.drain(parts.turn.now);
-                parts.agenda.touch(id, connection);
+                connection.protocol.drain(&mut connection.link, parts.turn.now);
+                agenda.touch(id, connection);
             }
         }
         driver.accept(Accepting::Closed);
@@ -277,14 +285,14 @@ impl<D: Driver> Worker<D> {
 
     /// Whether draining has finished: nothing is left to do.
     pub(crate) fn is_drained(&self) -> bool {
-        let Parts { acceptor, tasks, .. } = &self.state.parts;
-        acceptor.is_draining() && acceptor.count() == 0 && tasks.detached.is_empty()
+        let WorkerState { acceptor, parts, .. } = &self.state;
+        acceptor.is_draining() && acceptor.count() == 0 && parts.tasks.detached.is_empty()
     }
 
     /// Cuts every connection that is left. Returns how many of them were not answered to the end.
     pub(crate) fn cut(&mut self) -> u64 {
         let alive = self.state.connections.alive();
-        let owed = |connection: &Connection| !connection.link.is_lingering();
+        let owed = |connection: &Connection<P>| !connection.link.is_lingering();
         let alive: Vec<(ConnId, bool)> = alive.map(|(id, at)| (id, owed(at))).collect();
         for (id, _) in &alive {
             self.state.parts.metrics.timeout(Timeout::Drain);
@@ -316,23 +324,9 @@ impl<D: Driver> Worker<D> {
             let Some((entry, refuse)) = next else { break };
             let Some(mut at) = state.named(entry.item) else { continue }; // It is closed.
             looked_at += 1;
-            let is_suspect = std::mem::take(&mut at.connection.is_suspect);
-            let hung_up_at = at.connection.link.hung_up_at();
-            let is_abandoned = at.parts.admission.is_abandoned(entry.ready, hung_up_at);
-            if at.parts.admission.may_give_up(entry.ready, now, (is_suspect, is_abandoned))
-                && !at.connection.channel.is_sending()
-                && !at.connection.link.has_output()
-                && (at.connection.link.is_eof() || driver.is_hung_up(at.id))
-            {
-                // The client has disconnected, or has only finished sending: the server cannot tell which.
-                // Without overload both are served.
-                at.exchange.queue.waiting = None;
-                at.connection.channel.end(Close::Reset);
-                at.parts.metrics.rejected(Rejection::QueueHungUp);
-                at.touch();
-                continue;
+            if !at.gives_up(&entry, driver) {
+                at.resume(&entry, refuse);
             }
-            at.resume(&entry, refuse);
         }
         state.parts.admission.end_queue();
     }

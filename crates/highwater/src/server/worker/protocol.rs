@@ -1,11 +1,10 @@
 //! Which protocol does a connection speak?
 //!
-//! HTTP/1.1, so far. The rest of the worker names no version of HTTP: it uses these names.
+//! HTTP/1.1, unless a worker is made for another one. The rest of the worker names no version of HTTP: it knows
+//! the interface ([`Protocol`], [`Stream`]) only.
 
-pub(super) use highwater_core::http1::{
-    Connection as Protocol, Expired, FieldEncoder, Next, Request, Scratch, Step,
+pub(crate) use highwater_core::http1::Connection as Http;
+pub(crate) use highwater_core::protocol::Protocol;
+pub(super) use highwater_core::protocol::{
+    Expired, Next, Pending, Request, Step, Stream, StreamId,
 };
-use highwater_core::link::Link;
-
-/// A protocol over the link of its connection.
-pub(super) type Wire<'c> = (&'c mut Link, &'c mut Protocol);

@@ -14,6 +14,7 @@ use highwater_core::driver::{Close, ConnId};
 use highwater_core::time::Instant;
 
 use super::connections::Connections;
+use super::protocol::Protocol;
 
 /// A connection must have been idle for so long before it is closed to make room for another.
 const EVICTION_AGE_MIN: Duration = Duration::from_secs(1);
@@ -37,7 +38,11 @@ pub(crate) enum RoomPolicy {
 
 /// The connections that have been idle longest, to be closed; and when the next one will be idle for long
 /// enough.
-pub(super) fn idle(connections: &Connections, count: u32, now: Instant) -> (Vec<ConnId>, Instant) {
+pub(super) fn idle<P: Protocol>(
+    connections: &Connections<P>,
+    count: u32,
+    now: Instant,
+) -> (Vec<ConnId>, Instant) {
     let mut next_due = Instant::MAX;
     let Some(before) = now.checked_sub(EVICTION_AGE_MIN) else { return (Vec::new(), next_due) };
     let mut idle: Vec<(Instant, ConnId)> = Vec::new();
@@ -57,7 +62,7 @@ pub(super) fn idle(connections: &Connections, count: u32, now: Instant) -> (Vec<
 }
 
 /// The oldest connections, to be reset; none while earlier resets are not complete.
-pub(super) fn oldest(connections: &Connections, total: u32) -> Vec<ConnId> {
+pub(super) fn oldest<P>(connections: &Connections<P>, total: u32) -> Vec<ConnId> {
     let mut open: Vec<(Instant, ConnId)> =
         connections.alive().map(|(id, connection)| (connection.accepted_at, id)).collect();
     let count = (open.len() / OLDEST_SHARE).max(1);

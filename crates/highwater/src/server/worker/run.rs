@@ -30,6 +30,7 @@ use tokio::runtime::LocalRuntime;
 
 use super::Worker;
 use super::inbox::Inbox;
+use super::protocol::Protocol;
 use crate::app::{App, WorkerContext, WorkerInfo};
 use crate::server::pool::{Full, Pool};
 
@@ -79,7 +80,7 @@ impl Phase {
     }
 }
 
-impl<D: Driver> Worker<D> {
+impl<D: Driver, P: Protocol> Worker<D, P> {
     /// Follows the server's phase. Returns whether the worker has finished.
     fn follow(&mut self, phase: &Phase, drained_turns: &mut u32) -> bool {
         let now = phase.now.load(Ordering::Relaxed);
@@ -98,8 +99,8 @@ impl<D: Driver> Worker<D> {
 ///
 /// # Errors
 /// The runtime could not be built, or the driver failed.
-pub(crate) fn serve<D: Driver<Error = io::Error> + External>(
-    mut worker: Worker<D>,
+pub(crate) fn serve<D: Driver<Error = io::Error> + External, P: Protocol>(
+    mut worker: Worker<D, P>,
     inbox: &Inbox,
     phase: &Phase,
     runtime: Option<LocalRuntime>,
@@ -156,8 +157,8 @@ fn is_hurried(drained_turns: u32) -> bool {
 
 /// Runs until the server has drained, waiting in the driver. Returns false if the worker must continue inside
 /// a runtime instead.
-fn in_driver<D: Driver>(
-    worker: &mut Worker<D>,
+fn in_driver<D: Driver, P: Protocol>(
+    worker: &mut Worker<D, P>,
     inbox: &Inbox,
     phase: &Phase,
     drained_turns: &mut u32,
@@ -174,8 +175,8 @@ fn in_driver<D: Driver>(
 
 /// Runs until the server has drained, waiting in Tokio. The worker and its application are dropped inside the
 /// runtime, since destructors may need a runtime around them.
-fn in_tokio<D: Driver<Error = io::Error> + External>(
-    mut worker: Worker<D>,
+fn in_tokio<D: Driver<Error = io::Error> + External, P: Protocol>(
+    mut worker: Worker<D, P>,
     inbox: &Inbox,
     phase: &Phase,
     mut drained_turns: u32,
@@ -237,8 +238,8 @@ fn at_most_until(wait: Wait, end: Instant) -> Wait {
 
 /// Waits until the driver has something to report, a task was woken, or a deadline is due. Returns whether
 /// Tokio ran; if not, there was no need to wait.
-async fn wait<D: Driver<Error = io::Error> + External>(
-    worker: &mut Worker<D>,
+async fn wait<D: Driver<Error = io::Error> + External, P: Protocol>(
+    worker: &mut Worker<D, P>,
     inbox: &Inbox,
     readiness: &AsyncFd<OwnedFd>,
 ) -> io::Result<bool> {
@@ -276,9 +277,9 @@ async fn wait<D: Driver<Error = io::Error> + External>(
     Ok(has_waited)
 }
 
-impl<D: Driver> Worker<D> {
+impl<D: Driver, P: Protocol> Worker<D, P> {
     fn is_empty(&self) -> bool {
-        self.state.parts.acceptor.count() == 0
+        self.state.acceptor.count() == 0
     }
 
     fn now(&self) -> Instant {

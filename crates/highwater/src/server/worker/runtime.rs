@@ -14,6 +14,7 @@
 use highwater_core::driver::Driver;
 
 use super::Worker;
+use super::protocol::Protocol;
 
 /// Whether a worker has a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(super) enum Runtime {
     Wanted,
 }
 
-impl<D: Driver> Worker<D> {
+impl<D: Driver, P: Protocol> Worker<D, P> {
     /// Says whether a runtime is around this worker from now on.
     pub(crate) fn set_runtime(&mut self, is_running: bool) {
         self.state.parts.tasks.runtime =

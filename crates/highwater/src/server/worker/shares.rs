@@ -4,8 +4,9 @@ use highwater_core::driver::Driver;
 
 use super::WorkerState;
 use super::exchange::ExchangeId;
+use super::protocol::Protocol;
 
-impl<C> WorkerState<C> {
+impl<C, P: Protocol> WorkerState<C, P> {
     /// Puts waiting requests in the order of their clients' shares. A connection's peer is asked for once.
     #[cold]
     pub(super) fn order_queue(&mut self, driver: &mut impl Driver) {

@@ -24,6 +24,7 @@ use highwater_core::http::Reject;
 use highwater_core::time::Clock;
 
 use super::exchange::Upload;
+use super::protocol::{Protocol, Stream};
 use super::serve::ExchangeMut;
 use crate::app::BodyError;
 use crate::metrics::Timeout;
@@ -31,27 +32,26 @@ use crate::metrics::Timeout;
 /// How often an upload that holds a place is judged. Longer than the gaps of a mobile network.
 const LOOK: Duration = Duration::from_secs(2);
 
-impl<C: Clock> ExchangeMut<'_, C> {
+impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
     /// Judges the exchange's upload from now on, if there is one: it holds a place of its route's limit.
     pub(super) fn watch_upload(&mut self) {
-        if self.exchange.feed.is_some() && self.connection.protocol.is_reply_owed() {
+        if self.exchange.feed.is_some() && self.stream.is_reply_owed() {
             let now = self.parts.turn.now;
-            let seen = self.connection.protocol.upload().map(|(_, left)| (now, left));
+            let seen = self.stream.upload().map(|(_, left)| (now, left));
             self.exchange.upload = Upload { due: now + LOOK, seen };
-            self.touch(); // For the timer.
         }
     }
 
     /// Ends the exchange's upload if it is slower than the current minimum rate.
     #[cold]
     pub(super) fn look_at_upload(&mut self) {
-        let (now, protocol) = (self.parts.turn.now, &mut self.connection.protocol);
+        let now = self.parts.turn.now;
         let exchange = &mut *self.exchange;
         let before = std::mem::replace(&mut exchange.upload, Upload::NONE);
-        if exchange.feed.is_none() || !protocol.is_reply_owed() {
+        if exchange.feed.is_none() || !self.stream.is_reply_owed() {
             return; // It is complete, or answered.
         }
-        let upload = protocol.upload();
+        let upload = self.stream.upload();
         exchange.upload = Upload { due: now + LOOK, seen: upload.map(|(_, left)| (now, left)) };
         let (Some((since, left)), Some((seen_at, seen_left))) = (upload, before.seen) else {
             return;
@@ -65,7 +65,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         let came = u128::from(seen_left.saturating_sub(left));
         if came * 1000 < rate_min * (now - seen_at).as_millis() {
             exchange.upload = Upload::NONE;
-            protocol.end_upload();
+            self.stream.end_upload();
             self.parts.metrics.timeout(Timeout::Body);
             if let Some(feed) = exchange.feed.take() {
                 feed.fail(BodyError::from(Reject::BodyTimeout));

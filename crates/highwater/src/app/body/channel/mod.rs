@@ -229,7 +229,7 @@ fn remember(slot: &mut Option<Waker>, context: &Context<'_>) {
 pub(crate) struct BodyFeed(Arc<Queue>);
 
 impl BodyFeed {
-    /// Appends a copy of `bytes`. Nothing should be pushed without [`BodyFeed::has_room`].
+    /// Appends a copy of `bytes`. Nothing should be pushed without [`BodyFeed::room`].
     pub(crate) fn push(&self, bytes: &[u8]) {
         self.0.push_copy(bytes);
     }
@@ -263,9 +263,10 @@ impl BodyFeed {
         self.0.end(Err(failure));
     }
 
-    /// Whether to push the next piece now, rather than leave it to TCP's back-pressure.
-    pub(crate) fn has_room(&self) -> bool {
-        self.0.lock().buffered < self.0.capacity
+    /// How many bytes more to push now. With none, the rest is left to TCP's back-pressure, or to the window of
+    /// its stream.
+    pub(crate) fn room(&self) -> usize {
+        self.0.capacity.saturating_sub(self.0.lock().buffered)
     }
 
     /// Whether the reader has asked for any of it: time to send `100 Continue`.

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use highwater_core::driver::Close;
 use highwater_core::time::{Clock, Instant};
 use http::StatusCode;
 
 use super::super::Parts;
-use super::super::connections::Connection;
 use super::super::encode::Rest;
 use super::super::exchange::{Answered, Exchange, ExchangeId, Named, Task, poll};
 use super::super::inbox::{Done, Inbox};
+use super::super::protocol::{Protocol, Stream};
 use super::ExchangeMut;
+use crate::admission::route_limit::Permit;
 use crate::app::layer::Ended;
 use crate::app::{
     self, App, Asked, Body, BodyRepr, EndpointInfo, Error, Guarded, GuardedFuture, Job, OnUpgrade,
@@ -42,12 +42,12 @@ impl Drop for Delivery {
     }
 }
 
-impl<C: Clock> ExchangeMut<'_, C> {
-    /// Gives the connection its reply. Content that is not ready yet follows.
+impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
+    /// Gives the stream its reply. Content that is not ready yet follows.
     pub(super) fn answer(&mut self, mut response: Response) {
         let Parts { turn, metrics, .. } = &mut *self.parts;
         if response.is_special() {
-            verify(self.app, self.connection, self.exchange, &mut response);
+            verify(self.app, &self.stream, self.exchange, &mut response);
         }
         self.exchange.named.sent_id = None;
         turn.statistics.answered(metrics, self.exchange, response.status().as_u16());
@@ -57,8 +57,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// Encodes a response that is checked and counted.
     fn encode(&mut self, mut response: Response) {
         let Parts { turn, encoder, .. } = &mut *self.parts;
-        let (before, status) = (self.connection.link.pending(), response.status().as_u16());
-        let rest = encoder.response(self.connection.wire(), turn.now, &mut response);
+        let (before, status) = (self.stream.link().pending(), response.status().as_u16());
+        let rest = encoder.response(&mut self.stream, turn.now, &mut response);
         drop_guarded(response);
         self.note_answer(status, before);
         self.follow(rest);
@@ -67,7 +67,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// Sends a refusal that layers have changed; it is already counted.
     pub(super) fn give(&mut self, mut response: Response) {
         if response.is_special() {
-            verify(self.app, self.connection, self.exchange, &mut response);
+            verify(self.app, &self.stream, self.exchange, &mut response);
         }
         self.encode(response);
     }
@@ -77,12 +77,12 @@ impl<C: Clock> ExchangeMut<'_, C> {
     #[inline]
     pub(super) fn note_answer(&mut self, status: u16, before: usize) {
         if self.exchange.known.is_some() {
-            let bytes = self.connection.link.pending().saturating_sub(before) as u64;
+            let bytes = self.stream.link().pending().saturating_sub(before) as u64;
             self.exchange.answer = Answered { status, bytes };
         }
     }
 
-    /// The answer has ended: the connection has all of it, or with `is_complete` false it never gets the
+    /// The answer has ended: the protocol has all of it, or with `is_complete` false it never gets the
     /// rest. Reports that to the layers that observe it.
     #[inline]
     pub(super) fn ended(&mut self, is_complete: bool) {
@@ -118,7 +118,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// The connection speaks another protocol from now on.
     fn upgrade(&mut self, upgrade: OnUpgrade) {
-        let id = self.exchange_id;
+        let id = self.id;
         let waker = self.parts.tasks.waker(self.exchange, id);
         let (feed, incoming) = app::channel(UPGRADED_FEED_SIZE_MAX, waker);
         let (outgoing, content) = Body::channel();
@@ -142,8 +142,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
         }
     }
 
-    /// Starts the future or the job that makes the response.
-    pub(super) fn wait_for(&mut self, outcome: Outcome<'_>) {
+    /// Starts the future or the job that makes the response, which has this place within its route's limit.
+    pub(super) fn wait_for(&mut self, outcome: Outcome<'_>, permit: Option<Permit>) {
+        self.exchange.permit = permit;
         match outcome {
             Outcome::Later(future) => self.await_future(future),
             Outcome::Offload(job) => self.await_job(job),
@@ -155,8 +156,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
     ///
     /// The remaining input is handled, too: it may contain pieces of the request's body, needed or not.
     fn await_future(&mut self, mut future: GuardedFuture<Response>) {
-        self.connection.protocol.forget_request();
-        let id = self.exchange_id;
+        self.stream.forget_request();
+        let id = self.id;
         let waker = self.parts.tasks.waker(self.exchange, id);
         match poll(&mut future, &waker) {
             Some(result) => {
@@ -176,7 +177,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
 
     /// A job on the pool makes the response.
     fn await_job(&mut self, job: Job) {
-        self.connection.protocol.forget_request();
+        self.stream.forget_request();
         let is_limited = self.exchange.permit.is_some();
         match self.submit(job) {
             Ok(task) => {
@@ -222,7 +223,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// # Errors
     /// The response to give instead, if the pool is full.
     fn submit(&mut self, job: Job) -> Result<Task, Response> {
-        let exchange = self.exchange_id;
+        let exchange = self.id;
         let is_detached = self.endpoint().is_some_and(EndpointInfo::is_detached);
         let (target, sent_id) = (self.exchange.target, self.exchange.named.sent_id.clone());
         let mut permit = self.exchange.permit.take();
@@ -270,9 +271,10 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.exchange.task_deadline = deadline.min(self.exchange.deadline);
     }
 
-    /// A job is done. Its answer is dropped if the request already timed out.
-    pub(in super::super) fn job_done(&mut self, done: Done) {
-        if self.exchange.awaits_job(done.job) {
+    /// A job is done. Returns whether it was awaited: its answer is dropped if the request already timed out.
+    pub(super) fn finish_job(&mut self, done: Done) -> bool {
+        let is_awaited = self.exchange.awaits_job(done.job);
+        if is_awaited {
             if done.is_refused {
                 let error = Error::overloaded("no thread was free for blocking work in time");
                 let response = self.exchange.fail(self.app, error);
@@ -281,14 +283,13 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 let response = done.response.map(Guarded::into_inner);
                 self.finish_task(response.unwrap_or_else(|| Err(Panic::default())));
             }
-            self.read_on(); // Pipelined requests may be waiting.
-            self.touch();
         }
+        is_awaited
     }
 
     /// A task was woken.
-    pub(in super::super) fn advance(&mut self) {
-        let id = self.exchange_id;
+    pub(super) fn advance(&mut self) {
+        let id = self.id;
         let waker = self.parts.tasks.waker(self.exchange, id);
         match self.exchange.task.take() {
             Some(Task::Answer(mut future)) => match poll(&mut future, &waker) {
@@ -302,7 +303,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 Some(result) => {
                     self.exchange.feed = None;
                     if !matches!(result, Ok(Ok(()))) {
-                        self.connection.channel.end(Close::Reset);
+                        self.stream.reset();
                     }
                 }
                 None => self.exchange.task = Some(Task::Upgraded(future)),
@@ -312,14 +313,12 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.report_panics();
         self.resume_feed();
         self.pump();
-        self.read_on(); // Pipelined requests, or more of a body, may be waiting.
-        self.touch();
     }
 
     fn finish_task(&mut self, result: Result<Response, Panic>) {
         let response = self.made(result);
         self.exchange.end_task();
-        if self.connection.protocol.is_reply_owed() {
+        if self.stream.is_reply_owed() {
             self.answer(response);
         }
     }
@@ -329,13 +328,13 @@ impl<C: Clock> ExchangeMut<'_, C> {
 #[cold]
 pub(super) fn verify(
     app: &App,
-    connection: &Connection,
+    stream: &impl Stream,
     exchange: &Exchange,
     response: &mut Response,
 ) {
     let asked = Asked {
-        is_head: connection.protocol.is_head(),
-        is_complete: connection.protocol.is_request_complete(),
+        is_head: stream.is_head(),
+        is_complete: stream.is_request_complete(),
         upgrade: exchange.offered.as_deref().unwrap_or_default(),
     };
     let Err(error) = response.verify(&asked) else {

@@ -2,6 +2,7 @@
 
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use highwater_core::http::{Body, BodyPlan, Head, Version};
@@ -10,12 +11,16 @@ use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::Parts;
-use super::super::exchange::{Exchange, ExchangeId};
+use super::super::exchange::{Exchange, ExchangeId, Named};
+use super::super::protocol::Request;
 use super::super::turn::Turn;
 use crate::admission::queue::Class;
 use crate::admission::worker::{Arrival, Verdict};
-use crate::app::{self, App, Outcome, Priority, Request, RequestBody, Response, Target};
+use crate::app::{self, App, Disconnected, Outcome, Priority, RequestBody, Response, Target};
 use crate::metrics::Rejection;
+
+/// A request, its path parameters, and who sent it.
+pub(super) type Asked<'a> = (&'a Request<'a>, &'a Params, Option<SocketAddr>);
 
 impl<C: Clock> Parts<C> {
     /// Looks at a head that was found: where its request goes, and how its content is read. `peer` sent it,
@@ -81,53 +86,55 @@ impl<C: Clock> Parts<C> {
         Verdict::Wait(class(app, target, head), until, clients.of_request(peer, head))
     }
 
-    /// A request is served: its handler is called next, with what is returned of `body`.
+    /// A request is served, which was ready at `ready` and must be answered until `deadline`: calls its handler.
     #[inline(always)]
-    pub(super) fn start<'r>(
+    pub(super) fn call<'a>(
         &mut self,
-        app: &App,
-        (exchange, id): (&mut Exchange, ExchangeId),
+        app: &'a App,
         target: Target,
-        body: Body<'r>,
+        (exchange, id): (&mut Exchange, ExchangeId),
+        (request, params, peer): Asked<'_>,
         (ready, deadline): (Instant, Instant),
-    ) -> (RequestBody<'r>, Option<Instant>) {
+    ) -> Outcome<'a> {
         let Turn { blocking, clock, statistics, now, .. } = &mut self.turn;
         statistics.started(&self.metrics, ready, *now);
         let timed = blocking.begin(clock.clock());
         exchange.deadline = deadline;
-        let body = match body {
+        let body = match request.body {
             Body::Whole(bytes) => RequestBody::Whole(bytes),
             Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
             Body::Streamed => self.feed(exchange, id),
         };
-        (body, timed)
+        let Exchange { disconnected, named, endpoint, .. } = exchange;
+        let head = &request.head;
+        let noted = IfItPanics { named, head };
+        let request = app.request(target, head, params, body, peer, disconnected);
+        let mut outcome = app.call(&request);
+        app.render(target, head, &mut outcome);
+        let mut noted = ManuallyDrop::new(noted);
+        if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {
+            *noted.named = Named::of(head); // It is answered after the request's bytes are dropped.
+        }
+        if let Some(timed) = timed {
+            let Turn { blocking, clock, .. } = &mut self.turn;
+            blocking.end(timed, clock.clock(), *endpoint);
+        }
+        outcome
     }
 
     /// The number of a refusal, and its answer if layers make one.
     #[cold]
-    pub(super) fn refusal(&mut self, app: &App, request: &Request<'_>) -> (u32, Option<Response>) {
-        let number = self.admission.next_refusal();
-        (number, app.refuse(request, number))
-    }
-
-    /// The handler has returned.
-    #[inline(always)]
-    pub(super) fn called(
+    pub(super) fn refusal(
         &mut self,
         app: &App,
-        noted: IfItPanics<'_, '_>,
         target: Target,
-        outcome: &mut Outcome<'_>,
-        timed: Option<Instant>,
-    ) {
-        app.render(target, noted.head, outcome);
-        let mut noted = ManuallyDrop::new(noted);
-        let IfItPanics { exchange, head } = &mut *noted;
-        exchange.remember(head, outcome);
-        if let Some(timed) = timed {
-            let Turn { blocking, clock, .. } = &mut self.turn;
-            blocking.end(timed, clock.clock(), exchange.endpoint);
-        }
+        (request, params, peer): Asked<'_>,
+        disconnected: &OnceLock<Disconnected>,
+    ) -> (u32, Option<Response>) {
+        let (head, body) = (&request.head, RequestBody::Whole(&[]));
+        let request = app.request(target, head, params, body, peer, disconnected);
+        let number = self.admission.next_refusal();
+        (number, app.refuse(&request, number))
     }
 
     /// Whether a request is refused before its content is read: the turn's time is used up, and no more
@@ -154,7 +161,7 @@ impl<C: Clock> Parts<C> {
 
     /// Connects a body that has not arrived in full to its handler.
     fn feed(&mut self, exchange: &mut Exchange, id: ExchangeId) -> RequestBody<'static> {
-        let size = self.body_memory.feed_size(&mut exchange.charged);
+        let size = self.body_memory.feed_size(&mut exchange.counted.charged);
         let waker = self.tasks.waker(exchange, id);
         let (feed, stream) = app::channel(size, waker);
         exchange.begin_feed(feed);
@@ -164,14 +171,14 @@ impl<C: Clock> Parts<C> {
 
 /// Keeps what the log says about a request whose handler panics: unwinding drops this, and a handler that returns
 /// does not, so that it costs nothing then.
-pub(super) struct IfItPanics<'e, 'h> {
-    pub(super) exchange: &'e mut Exchange,
-    pub(super) head: &'h Head<'h>,
+struct IfItPanics<'e, 'h> {
+    named: &'e mut Named,
+    head: &'h Head<'h>,
 }
 
 impl Drop for IfItPanics<'_, '_> {
     fn drop(&mut self) {
-        self.exchange.keep_for_log(self.head);
+        *self.named = Named::of(self.head);
     }
 }
 

@@ -1,4 +1,4 @@
-//! From received bytes to answers: what a worker does for each request.
+//! From received bytes to answers: the loop over what the protocol says next.
 //!
 //! ```text
 //!  bytes ─▶ parse ─▶ route ─▶ judge ─▶ handle ─▶ encode
@@ -20,30 +20,30 @@ use highwater_core::time::{Clock, Instant};
 use super::super::connections::Connection;
 use super::super::encode::Rest;
 use super::super::exchange::ExchangeId;
-use super::super::protocol::{Next, Step};
+use super::super::protocol::{Next, Pending, Protocol, Step, Stream, StreamId};
 use super::super::waiting::Waiting;
 use super::super::{Parsing, Parts};
-use super::ExchangeMut;
-use super::begin::IfItPanics;
+use super::{ConnectionMut, ExchangeMut};
 use crate::admission::queue::{Class, Entry};
 use crate::admission::route_limit::Permit;
 use crate::admission::worker::{Arrival, Verdict};
 use crate::app::{
-    BodyError, BodyFeed, Error, Outcome, RequestBody, Response, Target, drop_guarded, guarded,
+    BodyError, BodyFeed, Error, Outcome, Panic, Response, Target, drop_guarded, guarded,
 };
 use crate::metrics::Rejection;
 
 /// A request that has waited, and whose turn has come.
 type Waited = (Box<Waiting>, Arrival);
 
-impl<C: Clock> ExchangeMut<'_, C> {
+impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// The fast path borrows the driver's buffer; only incomplete input is copied.
     pub(in super::super) fn receive(&mut self, bytes: &[u8]) {
         self.parts.metrics.bytes_read.add(bytes.len() as u64);
         self.connection.channel.received();
         let now = self.parts.turn.now;
-        if self.exchange.is_queued() {
-            self.exchange.queue.note_more(now);
+        let (_, _, first) = self.exchanges.get_mut(self.at);
+        if first.is_queued() {
+            first.queue.note_more(now);
         }
         let mut carry = self.connection.link.take_carry();
         if carry.is_empty() {
@@ -73,13 +73,8 @@ impl<C: Clock> ExchangeMut<'_, C> {
         refuse: Option<Rejection>,
     ) {
         let now = self.parts.turn.now;
-        let next_ready = self.exchange.queue.take_next_ready(entry.ready);
-        let Some(waiting) = self.exchange.queue.waiting.take() else {
-            unreachable!("an exchange in the queue has a request that waits")
-        };
-        let Connection { link, protocol, .. } = &mut *self.connection;
-        protocol.unpark(link, now);
-        let carry = link.take_carry();
+        let (waiting, next_ready) = self.exchange().unpark(entry.ready);
+        let carry = self.connection.link.take_carry();
         self.parts.admission.allow_one(now);
         self.serve_owned(carry, next_ready, Some((waiting, Arrival::from_queue(entry, refuse))));
         self.touch();
@@ -102,14 +97,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
             self.serve(input, ready);
         }) {
             let was_dropping = std::mem::take(&mut self.is_dropping);
-            if self.connection.protocol.is_reply_owed() {
-                let mut response = self.exchange.fail(self.app, Error::internal(panic));
-                self.report_panics();
-                self.report_failure(&mut response);
-                self.answer(response);
-            } else if was_dropping {
-                self.report_panics(); // The answer is encoded and valid.
-            } else {
+            if !self.exchange().has_panicked(&panic, was_dropping) {
                 // Not a panic of the application but a defect of ours, which must not be hidden.
                 resume_unwind(Box::new(panic.to_string()));
             }
@@ -119,71 +107,77 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// parse → route → judge → handle → encode, for every complete request in `input`, which could have been
     /// started at `ready`.
     fn serve(&mut self, input: &mut &[u8], ready: Instant) {
-        let app = self.app;
+        let (app, conn) = (self.app, self.id);
         loop {
             let Parsing { scratch, params } = &mut *self.parsing;
             let now = self.parts.turn.now;
-            let Connection { link, protocol, peer, client, disconnected, is_suspect, .. } =
+            let Connection { link, protocol, streams, peer, client, is_suspect, .. } =
                 &mut *self.connection;
             let mut arrival = Arrival::at(ready);
-            let step = protocol.advance(link, input, scratch, &self.parts.encoder.limits, now);
-            let mut found = None;
-            let next = match step {
-                Step::Next(next) => next,
+            let (mut found, mut reset) = (None, None);
+            let next = match protocol.advance(link, input, scratch, &self.parts.encoder.limits, now)
+            {
+                Step::Next(stream, next) => {
+                    self.at = streams.at(stream, conn, self.exchanges);
+                    next
+                }
                 Step::Head(pending) => {
+                    self.at = streams.at(pending.stream(), conn, self.exchanges);
+                    let (_, _, exchange) = self.exchanges.get_mut(self.at);
                     let (head, of) = (pending.head(), (&*peer, &*client, *is_suspect));
                     let (target, plan) =
-                        self.parts.look(app, self.exchange, &head, params, of, &mut arrival);
-                    let limits = &self.parts.encoder.limits;
+                        self.parts.look(app, exchange, &head, params, of, &mut arrival);
                     found = Some(target);
-                    pending.begin(link, input, plan, limits, now)
+                    pending.begin(link, input, plan, &self.parts.encoder.limits, now)
+                }
+                Step::Reset(stream) => {
+                    reset = Some(stream);
+                    Next::Wait
                 }
             };
+            let (id, _, exchange) = self.exchanges.get_mut(self.at);
             // Looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
             let request = match &next {
                 Next::Request(request) => request,
-                Next::Wait => match self.holds_body() {
+                Next::Wait if found.is_some() => continue, // Its content is being collected.
+                Next::Wait if reset.is_some() => {
+                    self.reset(reset);
+                    continue;
+                }
+                Next::Wait => match self.holds_bodies() {
                     true => return,
                     false => continue,
                 },
                 &Next::Reject(reject) => {
-                    self.reject(reject);
+                    self.exchange().reject(reject);
                     continue;
                 }
                 of_body => {
-                    let exchange = &mut *self.exchange;
                     let limits = &self.parts.encoder.limits;
                     let most = || exchange.target.map(|target| app.body_max(target, limits));
-                    if let Some(is_full) = pass_on(of_body, &mut exchange.feed, most) {
-                        let Connection { link, protocol, .. } = &mut *self.connection;
-                        protocol.pause_body(link, is_full, now);
+                    if let Some(room) = pass_on(of_body, &mut exchange.feed, most) {
+                        self.exchange().stream.allow_body(room, now);
                     }
                     continue;
                 }
             };
             let head = &request.head;
             let target = found.unwrap_or_else(|| app.find(head, params));
-            self.exchange.begin(target, head, ready, self.parts.unmatched);
+            exchange.begin(target, head, ready, self.parts.unmatched);
             match &mut self.parts.judge(app, (target, head), &arrival, (&*peer, *is_suspect)) {
                 Verdict::Serve(grant) => {
-                    let (at, times) =
-                        ((&mut *self.exchange, self.exchange_id), (ready, grant.deadline));
-                    let (body, timed) = self.parts.start(app, at, target, request.body, times);
-                    let request = app.request(target, head, params, body, *peer, disconnected);
-                    let noted = IfItPanics { exchange: &mut *self.exchange, head };
-                    let mut outcome = app.call(&request);
-                    self.parts.called(app, noted, target, &mut outcome, timed);
+                    let (of, times) = ((request, &*params, *peer), (ready, grant.deadline));
+                    let outcome = self.parts.call(app, target, (exchange, id), of, times);
                     self.deliver(outcome, &mut grant.permit);
                 }
                 Verdict::Refuse(reason) => {
-                    let body = RequestBody::Whole(&[]);
-                    let request = app.request(target, head, params, body, *peer, disconnected);
-                    let (number, response) = self.parts.refusal(app, &request);
+                    let (of, told) = ((request, &*params, *peer), &exchange.disconnected);
+                    let (number, response) = self.parts.refusal(app, target, of, told);
                     self.refuse(target, *reason, number, response);
                 }
                 Verdict::Wait(class, deadline, client) => {
                     let waiting = Waiting::copy(request, params, found.is_some());
-                    return self.park(waiting, *class, (ready, *deadline, *client));
+                    self.exchange().park(waiting, *class, (ready, *deadline, *client));
                 }
             }
         }
@@ -192,31 +186,98 @@ impl<C: Clock> ExchangeMut<'_, C> {
     /// judge → handle → encode, for a request that has waited.
     fn serve_waited(&mut self, waiting: &Waiting, arrival: &Arrival) {
         let app = self.app;
-        let Connection { peer, disconnected, .. } = &mut *self.connection;
-        let Some(target) = self.exchange.target else {
-            unreachable!("a request that waits was routed")
-        };
-        let (request, params, peer) = (waiting.request(), &waiting.params, *peer);
-        let head = &request.head;
+        let peer = self.connection.peer;
+        let (id, _, exchange) = self.exchanges.get_mut(self.at);
+        let Some(target) = exchange.target else { unreachable!("a request that waits was routed") };
+        let request = waiting.request();
+        let (head, of) = (&request.head, (&request, &waiting.params, peer));
         match &mut self.parts.judge(app, (target, head), arrival, (&peer, false)) {
             Verdict::Serve(grant) => {
                 let times = (arrival.ready, grant.deadline);
-                let at = (&mut *self.exchange, self.exchange_id);
-                let (body, timed) = self.parts.start(app, at, target, request.body, times);
-                let request = app.request(target, head, params, body, peer, disconnected);
-                let noted = IfItPanics { exchange: &mut *self.exchange, head };
-                let mut outcome = app.call(&request);
-                self.parts.called(app, noted, target, &mut outcome, timed);
+                let outcome = self.parts.call(app, target, (exchange, id), of, times);
                 self.deliver(outcome, &mut grant.permit);
             }
             Verdict::Refuse(reason) => {
-                let body = RequestBody::Whole(&[]);
-                let request = app.request(target, head, params, body, peer, disconnected);
-                let (number, response) = self.parts.refusal(app, &request);
+                let (number, response) =
+                    self.parts.refusal(app, target, of, &exchange.disconnected);
                 self.refuse(target, *reason, number, response);
             }
             Verdict::Wait(..) => unreachable!("its turn has come"),
         }
+    }
+
+    /// The peer has reset `stream`.
+    #[cold]
+    fn reset(&mut self, stream: Option<StreamId>) {
+        if let Some(index) = stream.and_then(|stream| self.connection.streams.find(stream)) {
+            self.at = index;
+            self.close_stream();
+        }
+    }
+
+    /// Whether there is room for the bodies that are being collected. One that has none is refused.
+    #[inline]
+    fn holds_bodies(&mut self) -> bool {
+        let (mut n, mut holds) = (0, true);
+        while self.turn_to(n) {
+            holds &= self.exchange().holds_body();
+            n += 1;
+        }
+        holds
+    }
+
+    /// Encodes an outcome, or waits for its response.
+    #[inline(always)]
+    fn deliver(&mut self, mut outcome: Outcome<'_>, permit: &mut Option<Permit>) {
+        // By reference: a response is a hundred bytes, and moving it is measurable.
+        let rest = self.exchange().encode_at_once(&mut outcome);
+        let Some(rest) = rest else { return self.exchange().wait_for(outcome, permit.take()) };
+        let (.., exchange) = self.exchanges.get_mut(self.at);
+        if matches!(rest, Rest::None) && exchange.known.is_none() {
+            self.is_dropping = true; // A panic is caught once for all requests of a delivery, as elsewhere here.
+            drop(outcome);
+            self.is_dropping = false;
+        } else {
+            drop_guarded(outcome);
+            self.exchange().follow(rest);
+        }
+    }
+
+    /// Answers a request that is refused for load, as [`ExchangeMut::refuse`]. If connections are scarce, its own
+    /// one is to end.
+    #[cold]
+    fn refuse(
+        &mut self,
+        target: Target,
+        reason: Rejection,
+        number: u32,
+        response: Option<Response>,
+    ) {
+        if !self.acceptor.has_room() || self.parts.admission.refuse_close() {
+            // Connections are the scarce resource, or another one leads to another server.
+            let Connection { link, protocol, .. } = &mut *self.connection;
+            protocol.drain(link, self.parts.turn.now);
+        }
+        self.exchange().refuse(target, reason, number, response);
+    }
+}
+
+impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
+    /// Its handler has panicked, or with `was_dropping` what the handler left in its answer. Returns false if that
+    /// cannot be.
+    #[cold]
+    fn has_panicked(&mut self, panic: &Panic, was_dropping: bool) -> bool {
+        if self.stream.is_reply_owed() {
+            let mut response = self.exchange.fail(self.app, Error::internal(panic.clone()));
+            self.report_panics();
+            self.report_failure(&mut response);
+            self.answer(response);
+            return true;
+        }
+        if was_dropping {
+            self.report_panics(); // The answer is encoded and valid.
+        }
+        was_dropping
     }
 
     /// The request waits for its turn. The input behind it is kept.
@@ -227,56 +288,47 @@ impl<C: Clock> ExchangeMut<'_, C> {
         class: Class,
         (ready, deadline, client): (Instant, Instant, Option<ClientKey>),
     ) {
-        if let Some(collected) = self.connection.protocol.park() {
+        if let Some(collected) = self.stream.park() {
             waiting.body = Some(collected);
         }
         self.exchange.queue.waiting = Some(waiting);
-        let item = self.exchange_id;
+        let item = self.id;
         self.parts.admission.enqueue(class, Entry { item, ready, deadline, client });
     }
 
-    /// Encodes an outcome, or waits for its response.
-    #[inline(always)]
-    fn deliver(&mut self, mut outcome: Outcome<'_>, permit: &mut Option<Permit>) {
-        // By reference: a response is a hundred bytes, and moving it is measurable.
-        let rest = self.encode_at_once(&mut outcome);
-        if rest.is_none() {
-            self.exchange.permit = permit.take();
-            return self.wait_for(outcome);
-        }
-        if matches!(rest, Some(Rest::None)) && self.exchange.known.is_none() {
-            self.is_dropping = true; // A panic is caught once for all requests of a delivery, as elsewhere here.
-            drop(outcome);
-            self.is_dropping = false;
-        } else {
-            drop_guarded(outcome);
-            self.follow(rest.unwrap_or(Rest::None));
-        }
+    /// Its turn has come, since it was ready at `ready`. Returns the request, and when the input behind it was ready.
+    #[cold]
+    fn unpark(&mut self, ready: Instant) -> (Box<Waiting>, Instant) {
+        let next_ready = self.exchange.queue.take_next_ready(ready);
+        let Some(waiting) = self.exchange.queue.waiting.take() else {
+            unreachable!("an exchange in the queue has a request that waits")
+        };
+        self.stream.unpark(self.parts.turn.now);
+        (waiting, next_ready)
     }
 
     /// Encodes an outcome that already is a response. `None` if the response comes later.
     #[inline(always)]
     fn encode_at_once(&mut self, outcome: &mut Outcome<'_>) -> Option<Rest> {
         let Parts { turn, metrics, encoder, .. } = &mut *self.parts;
-        let link = &self.connection.link;
-        let before = self.exchange.known.as_ref().map_or(0, |_| link.pending());
+        let before = self.exchange.known.as_ref().map_or(0, |_| self.stream.link().pending());
         let status;
         match outcome {
             Outcome::Ready(response) => {
                 if response.is_special() {
-                    super::answer::verify(self.app, self.connection, self.exchange, response);
+                    super::answer::verify(self.app, &self.stream, self.exchange, response);
                 }
                 status = response.status().as_u16();
                 turn.statistics.answered(metrics, self.exchange, status);
-                if !encoder.copied(self.connection.wire(), turn.now, response) {
-                    let rest = encoder.moved(self.connection.wire(), turn.now, response);
+                if !encoder.copied(&mut self.stream, turn.now, response) {
+                    let rest = encoder.moved(&mut self.stream, turn.now, response);
                     self.note_answer(status, before);
                     return Some(rest);
                 }
             }
             Outcome::Fixed(fixed) => {
                 turn.statistics.answered(metrics, self.exchange, fixed.status());
-                encoder.fixed(self.connection.wire(), turn.now, fixed);
+                encoder.fixed(&mut self.stream, turn.now, fixed);
                 status = fixed.status();
             }
             Outcome::Later(_) | Outcome::Offload(_) => return None,
@@ -284,82 +336,20 @@ impl<C: Clock> ExchangeMut<'_, C> {
         self.note_answer(status, before);
         Some(Rest::None)
     }
-
-    /// Answers a request that is refused for load: with `response` if layers made one for it, else with
-    /// refusal number `number`, which is encoded.
-    #[cold]
-    pub(in super::super) fn refuse(
-        &mut self,
-        target: Target,
-        reason: Rejection,
-        number: u32,
-        response: Option<Response>,
-    ) {
-        if !self.parts.acceptor.has_room() || self.parts.admission.refuse_close() {
-            // Connections are the scarce resource, or another one leads to another server.
-            self.connection.protocol.drain(self.parts.turn.now);
-        }
-        match response {
-            None => self.refuse_with(target, reason, number),
-            Some(response) => {
-                let Parts { turn, metrics, .. } = &mut *self.parts;
-                let status = response.status().as_u16();
-                metrics.rejected(reason);
-                turn.statistics.refused(metrics, self.exchange, status, reason.is_for_load());
-                self.give(response);
-            }
-        }
-    }
-
-    /// Answers refusal number `number`, in the form of `target`'s scope.
-    pub(in super::super) fn refuse_with(&mut self, target: Target, reason: Rejection, number: u32) {
-        let Parts { turn, encoder, metrics, .. } = &mut *self.parts;
-        let refusal = self.app.refusal(target, number);
-        metrics.rejected(reason);
-        let is_for_load = reason.is_for_load();
-        turn.statistics.refused(metrics, self.exchange, refusal.status(), is_for_load);
-        let (before, status) = (self.connection.link.pending(), refusal.status());
-        encoder.fixed(self.connection.wire(), turn.now, refusal);
-        self.note_answer(status, before);
-        self.follow(Rest::None);
-    }
-
-    /// Answers input that is not a valid request, or came too slowly.
-    pub(in super::super) fn reject(&mut self, reject: Reject) {
-        self.parts.metrics.reject(reject);
-        self.exchange.be_no_request(self.parts.unmatched, self.parts.turn.now);
-        self.exchange.deadline = Instant::MAX;
-        let response = self.exchange.fail(self.app, self.reject_error(reject));
-        self.answer(response);
-    }
-
-    /// The error for a peer whose input is refused; names the limit if it is beyond one.
-    fn reject_error(&self, reject: Reject) -> Error {
-        let limits = &self.parts.encoder.limits;
-        let most = match reject {
-            Reject::BodyTooLarge => format!("{} bytes", self.connection.protocol.body_max()),
-            Reject::UriTooLong => format!("{} bytes", limits.uri_max),
-            Reject::HeaderTooLarge => {
-                format!("{} bytes and {} fields", limits.header_max, limits.header_count_max)
-            }
-            _ => return Error::of_reject(reject),
-        };
-        Error::of_reject(reject).with_message(format!("{}; at most {most}", reject.reason()))
-    }
 }
 
-/// Gives a piece of a body to its feed, if the handler still reads it. Returns whether the feed is full, if
-/// it got the piece. `most` is how many bytes the body may have.
+/// Gives a piece of a body to its feed, if the handler still reads it. Returns for how many bytes more the feed
+/// has room, if it got the piece. `most` is how many bytes the body may have.
 fn pass_on(
     found: &Next<'_>,
     feed: &mut Option<BodyFeed>,
     most: impl FnOnce() -> Option<u64>,
-) -> Option<bool> {
+) -> Option<usize> {
     match *found {
         Next::Body(piece) | Next::Raw(piece) => {
             let feed = feed.as_ref()?;
             feed.push(piece);
-            return Some(!feed.has_room());
+            return Some(feed.room());
         }
         Next::Trailers(fields) => feed.as_ref()?.trailers(fields),
         Next::BodyEnd | Next::RawEnd => feed.take()?.finish(),

@@ -1,0 +1,226 @@
+//! What happens to a connection besides its input: output that was sent, deadlines, clients that disconnect,
+//! and its end. Also here: an exchange that goes on by itself, and the input that may follow.
+
+use std::time::Duration;
+
+use highwater_core::driver::{Close, Driver, Reading};
+use highwater_core::http::Reject;
+use highwater_core::time::{Clock, Instant};
+
+use super::super::connections::Connection;
+use super::super::exchange::ExchangeId;
+use super::super::inbox::Done;
+use super::super::protocol::{Expired, Protocol};
+use super::ConnectionMut;
+use crate::admission::queue::Entry;
+use crate::admission::worker::Demand;
+use crate::app::BodyError;
+use crate::metrics::{Rejection, Timeout};
+
+impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
+    /// The output in flight was sent.
+    pub(in super::super) fn sent(&mut self) {
+        let Connection { channel, link, .. } = &mut *self.connection;
+        channel.sent();
+        link.on_sent(self.parts.turn.now);
+        if channel.is_closing() || channel.has_ended() {
+            return;
+        }
+        let has_content = self.pump();
+        let Connection { link, protocol, .. } = &*self.connection;
+        if has_content {
+            self.touch();
+        } else if link.has_carry() {
+            self.read_on();
+        } else if link.has_output() || protocol.holds_output(link, &self.parts.encoder.limits) {
+            self.touch();
+        } else {
+            // The deadline that applies now (idle, lingering) may be earlier than that of the write, and the
+            // wheel knows only the latter.
+            self.arm();
+        }
+    }
+
+    /// Encodes streamed content of all exchanges that have some. Returns whether one has more.
+    #[inline]
+    fn pump(&mut self) -> bool {
+        let (mut n, mut has_content) = (0, false);
+        while self.turn_to(n) {
+            if self.exchange().exchange.content.is_some() {
+                self.exchange().pump();
+                has_content |= self.exchange().exchange.content.is_some();
+                self.touch();
+            }
+            n += 1;
+        }
+        has_content
+    }
+
+    /// The peer has finished sending, or has disconnected. Requests that were received are still answered,
+    /// within `half_closed_timeout`; an endless answer ends now.
+    pub(in super::super) fn hung_up(&mut self) {
+        self.connection.link.on_hang_up(self.parts.turn.now);
+        let mut n = 0;
+        while self.turn_to(n) {
+            if let Some(disconnected) = self.exchange().exchange.disconnected.get() {
+                disconnected.tell();
+            }
+            n += 1;
+        }
+        self.touch();
+    }
+
+    /// The peer has finished sending, and all that it sent has been received.
+    pub(in super::super) fn eof(&mut self) {
+        self.connection.link.on_eof();
+        self.hung_up();
+        self.read_on();
+    }
+
+    /// The deadlines that clients sent end `by` earlier.
+    pub(in super::super) fn bring_forward(&mut self, by: Duration) {
+        let (mut n, mut is_earlier) = (0, false);
+        while self.turn_to(n) {
+            let at = self.exchange();
+            if at.exchange.deadline != Instant::MAX {
+                at.exchange.bring_forward(by);
+                is_earlier = true;
+            }
+            n += 1;
+        }
+        if is_earlier {
+            self.arm();
+        }
+    }
+
+    /// A task of the exchange was woken.
+    pub(in super::super) fn advance_task(&mut self) {
+        self.exchange().advance();
+        self.read_on(); // Pipelined requests, or more of a body, may be waiting.
+        self.touch();
+    }
+
+    /// A job of the exchange is done. Its answer is dropped if the request already timed out.
+    pub(in super::super) fn job_done(&mut self, done: Done) {
+        if self.exchange().finish_job(done) {
+            self.read_on(); // Pipelined requests may be waiting.
+            self.touch();
+        }
+    }
+
+    /// The connection is gone, and its exchanges with it. A detached handler continues.
+    pub(in super::super) fn closed(&mut self) {
+        let mut n = 0;
+        while self.turn_to(n) {
+            self.exchange().cancel();
+            n += 1;
+        }
+        self.turn_to(0);
+        self.parts.admission.change(self.connection.demand, Demand::None);
+    }
+
+    /// How to close the connection now, if it has nothing more to send and its time is over.
+    #[inline]
+    pub(in super::super) fn ends(&mut self) -> Option<Close> {
+        let Connection { link, channel, .. } = &mut *self.connection;
+        if link.is_aborted() {
+            channel.end(Close::Reset);
+        }
+        channel.take_end().or_else(|| {
+            let has_lingered = link.is_lingering()
+                && !channel.is_sending()
+                && (link.is_eof() || link.has_lingered_enough(&self.parts.encoder.limits));
+            has_lingered.then_some(Close::Fin)
+        })
+    }
+
+    /// Whether it ends in this turn, so that how it ends is decided.
+    fn is_ending(&self) -> bool {
+        self.connection.channel.is_ending() || self.connection.link.is_aborted()
+    }
+
+    /// How to read input that is needed. Where streams have windows, these bound what is read.
+    #[inline]
+    pub(in super::super) fn reading_wanted(&mut self) -> Reading {
+        match self.connection.streams.more().is_empty() {
+            true => self.exchange().exchange.reading_wanted(),
+            false => Reading::Stream,
+        }
+    }
+
+    /// The timer has fired.
+    pub(in super::super) fn expire(&mut self) {
+        if self.is_ending() {
+            return;
+        }
+        self.touch();
+        let (mut n, mut has_timed_out) = (0, false);
+        while self.turn_to(n) {
+            has_timed_out |= self.exchange().expire();
+            n += 1;
+        }
+        if has_timed_out {
+            return self.read_on();
+        }
+        let looked_at = self.parts.turn.looked_at;
+        let Connection { link, protocol, .. } = &mut *self.connection;
+        let (stream, expired) = protocol.on_deadline(link, looked_at, &self.parts.encoder.limits);
+        self.at = self.connection.streams.find(stream).unwrap_or(self.connection.streams.first());
+        let Connection { link, protocol, channel, is_fresh, .. } = &mut *self.connection;
+        let metrics = &self.parts.metrics;
+        match expired {
+            Expired::Early => {}
+            Expired::Close => {
+                if protocol.idle_since(link).is_some() {
+                    metrics.timeout(if *is_fresh { Timeout::Header } else { Timeout::Idle });
+                }
+                channel.end(Close::Fin);
+            }
+            Expired::Reset => {
+                metrics.timeout(Timeout::Write);
+                channel.end(Close::Reset);
+            }
+            Expired::HalfClosed => {
+                metrics.timeout(Timeout::HalfClosed);
+                channel.end(Close::Reset);
+            }
+            Expired::Reject(reject) => {
+                let is_body = reject == Reject::BodyTimeout;
+                metrics.timeout(if is_body { Timeout::Body } else { Timeout::Header });
+                self.exchange().reject(reject);
+            }
+            Expired::BodyFailed(reject) => {
+                metrics.timeout(Timeout::Body);
+                if let Some(feed) = self.exchange().exchange.feed.take() {
+                    feed.fail(BodyError::from(reject));
+                }
+            }
+        }
+    }
+
+    /// Whether the turn of the exchange in the queue comes too late: its client has hung up, and the gate may
+    /// refuse requests. Then it is given up.
+    pub(in super::super) fn gives_up(
+        &mut self,
+        entry: &Entry<ExchangeId>,
+        driver: &mut impl Driver,
+    ) -> bool {
+        let Connection { link, channel, is_suspect, .. } = &mut *self.connection;
+        let is_suspect = std::mem::take(is_suspect);
+        let admission = &mut self.parts.admission;
+        let is_abandoned = admission.is_abandoned(entry.ready, link.hung_up_at());
+        let gives_up =
+            admission.may_give_up(entry.ready, self.parts.turn.now, (is_suspect, is_abandoned))
+                && !channel.is_sending()
+                && !link.has_output()
+                && (link.is_eof() || driver.is_hung_up(self.id));
+        if gives_up {
+            // The client has disconnected, or has only finished sending: the server cannot tell which.
+            // Without overload both are served.
+            self.exchange().give_up();
+            self.parts.metrics.rejected(Rejection::QueueHungUp);
+            self.touch();
+        }
+        gives_up
+    }
+}
