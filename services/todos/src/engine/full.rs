@@ -253,12 +253,23 @@ fn followed<F: Feed + 'static>(
 
 fn load(feed: &mut impl Feed) -> Result<Loaded, Failure> {
     let until = Instant::now() + LOAD_WITHIN;
+    let mut logged = None;
     loop {
         match feed.next(LOAD_PAUSE) {
             Ok(News::Everything(loaded)) => return Ok(loaded),
             Ok(_) => {}
-            Err(error) if Instant::now() >= until => return Err(error.into()),
-            Err(_) => thread::sleep(LOAD_PAUSE),
+            Err(error) if error.is_permanent() || Instant::now() >= until => {
+                return Err(error.into());
+            }
+            Err(error) => {
+                if logged.as_ref() != Some(&error) {
+                    tracing::warn!(
+                        "the start waits for the store, {LOAD_WITHIN:?} at most: {error}"
+                    );
+                    logged = Some(error);
+                }
+                thread::sleep(LOAD_PAUSE);
+            }
         }
     }
 }

@@ -236,18 +236,31 @@ pub(crate) fn origin(source: &str, delivery: &Delivery) -> String {
 
 /// Why a store cannot do its work: what happened, where, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreError(String);
+pub struct StoreError {
+    message: String,
+    is_permanent: bool,
+}
 
 impl StoreError {
-    /// With a sentence for the operator.
+    /// With a sentence for the operator. Retrying may help.
     pub fn new(message: impl Into<String>) -> StoreError {
-        StoreError(message.into())
+        StoreError { message: message.into(), is_permanent: false }
+    }
+
+    /// The same, if retrying does not help: somebody has to change something.
+    pub fn permanent(message: impl Into<String>) -> StoreError {
+        StoreError { message: message.into(), is_permanent: true }
+    }
+
+    /// Whether retrying is useless.
+    pub fn is_permanent(&self) -> bool {
+        self.is_permanent
     }
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 

@@ -21,6 +21,7 @@ mod restarts;
 mod restores;
 mod servers;
 mod stage;
+mod starts;
 mod store;
 mod visible;
 mod whole;

@@ -170,7 +170,12 @@ impl Failure {
 
     fn explain(self, config: &Config) -> StoreError {
         let server = server(config);
-        StoreError::new(match self {
+        let is_permanent = match &self {
+            Failure::Schema(_) => true,
+            Failure::Connect(error, _) => is_refusal(error),
+            _ => false,
+        };
+        let message = match self {
             Failure::Sql(error) if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => {
                 format!(
                     "{server}: {}; give DATABASE_URL of the primary, or let it take writes \
@@ -191,7 +196,8 @@ impl Failure {
                 schema::VERSION
             ),
             Failure::Damaged(what) => format!("{server}: {what}"),
-        })
+        };
+        if is_permanent { StoreError::permanent(message) } else { StoreError::new(message) }
     }
 }
 
@@ -236,15 +242,24 @@ async fn connect(
             Ok(Err(error)) => error,
             Err(_) => return Err(Failure::Timeout("connection", within)),
         };
-        // A wrong password or database does not become right by waiting. (A server that is still starting
-        // also answers, with "cannot connect now".)
-        let starting = error.code() == Some(&SqlState::CANNOT_CONNECT_NOW);
-        if (error.code().is_some() && !starting) || Instant::now() + pause >= deadline {
+        if is_refusal(&error) || Instant::now() + pause >= deadline {
             return Err(Failure::Connect(error, within));
         }
         sleep(pause).await;
         pause = (pause * 2).min(RETRY_PAUSE_MAX);
     }
+}
+
+/// Whether the server answered that it does not want us: a wrong password or database does not become right by waiting. A
+/// server that is starting or stopping, or has too many clients, answers as well.
+fn is_refusal(error: &Error) -> bool {
+    let passes = [
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::TOO_MANY_CONNECTIONS,
+    ];
+    error.code().is_some_and(|code| !passes.contains(code))
 }
 
 async fn open(mut client: Client, greeting: Option<&str>) -> Result<Session, Failure> {

@@ -1,0 +1,59 @@
+//! Starts with a store that cannot be used: the log says why.
+
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+
+use highwater_testkit::{Process, program};
+use highwater_todos::store::Store as _;
+use highwater_todos::store::postgres::{Postgres, Timeouts, parse_url};
+
+use crate::servers::{schema, sql};
+
+fn command(url: &str) -> Command {
+    let data = tempfile::tempdir().expect("a temporary directory").keep();
+    let mut command = program(env!("CARGO_BIN_EXE_highwater-todos"));
+    command
+        .env("DATABASE_URL", url)
+        .args(["--listen=127.0.0.1:0", "--metrics=off", "--workers=1"])
+        .args(["--jwt-secret=a secret of thirty-two characters", "--data"])
+        .arg(data);
+    command
+}
+
+/// Purpose: a store that a newer version has written, or a server that does not accept the user, ends the start at once,
+/// with the reason and the remedy: it is not waited for, as a server is that starts at the same time.
+#[test]
+fn a_store_that_no_waiting_helps() {
+    let newer = schema("full_newer");
+    let mut store = Postgres::connect(&parse_url(&newer).expect("a URL"), Timeouts::default());
+    store.as_mut().expect("connected").load().expect("loaded");
+    sql(&newer, "INSERT INTO schema_migrations SELECT max(version) + 1 FROM schema_migrations");
+    let stranger = newer.replace("//highwater@", "//stranger@");
+    for (url, words) in [(newer, "run the version that wrote it"), (stranger, "check DATABASE_URL")]
+    {
+        let Output { status, stderr, .. } = command(&url).output().expect("it runs");
+        let said = String::from_utf8_lossy(&stderr);
+        assert!(!status.success() && said.contains(words), "{said}");
+        assert!(!said.contains("waits for the store"), "{said}");
+    }
+}
+
+/// Purpose: a server that is read-only, as one is during a failover, is waited for, and the log says so with the remedy;
+/// once it takes writes, the service starts.
+#[test]
+fn a_store_that_is_read_only() {
+    let url = schema("full_read_only");
+    sql(
+        &url,
+        "DROP ROLE IF EXISTS full_read_only; CREATE ROLE full_read_only LOGIN SUPERUSER;
+         ALTER ROLE full_read_only SET default_transaction_read_only = on",
+    );
+    let theirs = url.replace("//highwater@", "//full_read_only@");
+    let service = thread::spawn(move || Process::start(&mut command(&theirs)));
+    thread::sleep(Duration::from_secs(2));
+    sql(&url, "ALTER ROLE full_read_only RESET default_transaction_read_only");
+    let said = service.join().expect("it has started").said();
+    assert!(said.contains("the start waits for the store"), "{said}");
+    assert!(said.contains("give DATABASE_URL of the primary"), "{said}");
+}
