@@ -66,8 +66,8 @@ pub use draining::Draining;
 pub use endpoint::EndpointInfo;
 pub use error::{BoxError, Error, IntoError};
 pub use extract::{
-    BodyUse, Cookies, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr, RawQuery,
-    Requirements, State,
+    Awaited, Begun, BodyUse, Cookies, Extension, FromHeader, FromRequest, FromRequestAsync, Header,
+    MatchedPath, PeerAddr, RawQuery, Requirements, State,
 };
 #[cfg(feature = "json")]
 pub use extract::{Form, Json, Path, Query};
