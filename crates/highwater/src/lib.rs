@@ -115,6 +115,8 @@ pub mod tower;
 
 pub use app::*;
 pub use bytes::Bytes;
+#[cfg(feature = "headers")]
+pub use headers;
 #[cfg(feature = "batcher")]
 pub use highwater_batcher as batcher;
 #[cfg(feature = "journal")]

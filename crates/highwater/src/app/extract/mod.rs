@@ -3,8 +3,11 @@
 //! Extraction borrows, and what it returns is owned, be it a value or a future that makes one. A handler's future
 //! therefore never holds on to a receive buffer, and the head is never copied as a whole.
 
+mod accept;
 mod awaited;
 mod body;
+#[cfg(feature = "cookies")]
+pub mod cookie_jar;
 #[cfg(feature = "json")]
 mod form;
 mod head;
@@ -17,12 +20,15 @@ mod path_shape;
 mod state;
 #[cfg(feature = "json")]
 mod text;
+#[cfg(feature = "headers")]
+mod typed_header;
 
 use std::any::TypeId;
 
 use super::error::Error;
 use super::request::Request;
 
+pub use accept::{Accept, AcceptLanguage};
 pub use awaited::{Awaited, Begun, FromRequestAsync};
 #[cfg(feature = "json")]
 pub use form::{Form, Query};
@@ -32,6 +38,8 @@ pub use json::Json;
 #[cfg(feature = "json")]
 pub use path::Path;
 pub use state::{Extension, State};
+#[cfg(feature = "headers")]
+pub use typed_header::TypedHeader;
 
 #[cfg(feature = "json")]
 pub(in crate::app) use path_shape::PathCheck;
@@ -48,6 +56,8 @@ pub(in crate::app) use path_shape::PathCheck;
 /// | [`State<T>`], [`Extension<T>`] | a value that the application, or a layer, has provided |
 /// | `http::Method`, `http::Uri`, `http::Version`, `http::HeaderMap` | that part of the head |
 /// | [`Header<T>`], [`Cookies`] | one header field |
+/// | `TypedHeader<H>`, `CookieJar` | the same by a crate, with the features `headers` and `cookies` |
+/// | [`Accept`], [`AcceptLanguage`] | what the client prefers |
 /// | [`Disconnected`](super::Disconnected) | signals that the client has disconnected |
 /// | [`PeerAddr`], [`MatchedPath`] | the address it came from, and the route it took |
 /// | [`Awaited<T>`] | a value that has to be waited for ([`FromRequestAsync`]) |
