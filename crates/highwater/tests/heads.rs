@@ -104,7 +104,7 @@ on_both_transports! {
     fn cookies_are_set(transport) {
         let set = |jar: CookieJar| {
             let theme = Cookie::build(("theme", "dark; blue é")).path("/").same_site(SameSite::Lax);
-            (jar.add(theme), "set")
+            (jar.set(theme), "set")
         };
         let forget = |jar: CookieJar| (jar.remove(Cookie::build("theme").path("/")), "forgotten");
         let show = |jar: CookieJar| {
@@ -129,8 +129,8 @@ on_both_transports! {
         let routes = |key: Key| {
             Router::new()
                 .state(key)
-                .get("/sign", |jar: SignedCookies| (jar.add(("user", "ann")), "signed"))
-                .get("/hide", |jar: PrivateCookies| (jar.add(("user", "ann")), "hidden"))
+                .get("/sign", |jar: SignedCookies| (jar.set(("user", "ann")), "signed"))
+                .get("/hide", |jar: PrivateCookies| (jar.set(("user", "ann")), "hidden"))
                 .get("/signed", |jar: SignedCookies| jar.get("user").map(|user| user.value().to_owned()))
                 .get("/hidden", |jar: PrivateCookies| jar.get("user").map(|user| user.value().to_owned()))
         };

@@ -22,7 +22,7 @@ use crate::app::response::Response;
 ///
 /// fn choose(jar: CookieJar) -> (CookieJar, &'static str) {
 ///     let theme = Cookie::build(("theme", "dark")).path("/").same_site(SameSite::Lax);
-///     (jar.add(theme), "dark from now on")
+///     (jar.set(theme), "dark from now on")
 /// }
 ///
 /// fn forget(jar: CookieJar) -> (CookieJar, &'static str) {
@@ -48,7 +48,7 @@ pub struct CookieJar(cookie::CookieJar);
 ///
 /// fn enter(jar: SignedCookies) -> (SignedCookies, &'static str) {
 ///     let user = Cookie::build(("user", "ann")).path("/").http_only(true).secure(true);
-///     (jar.add(user), "welcome")
+///     (jar.set(user), "welcome")
 /// }
 ///
 /// fn me(jar: SignedCookies) -> Option<String> {
@@ -75,14 +75,14 @@ pub struct PrivateCookies {
 }
 
 impl CookieJar {
-    /// The cookie of that name, as it was sent, or as it was added.
+    /// The cookie of that name, as it was sent, or as it was set.
     pub fn get(&self, name: &str) -> Option<Cookie<'static>> {
         self.0.get(name).cloned()
     }
 
     /// Sets a cookie.
     #[must_use = "return it in front of the answer"]
-    pub fn add(mut self, cookie: impl Into<Cookie<'static>>) -> Self {
+    pub fn set(mut self, cookie: impl Into<Cookie<'static>>) -> Self {
         self.0.add(cookie);
         self
     }
@@ -112,7 +112,7 @@ impl FromRequest for CookieJar {
 
 impl<R: IntoResponse> IntoResponse for (CookieJar, R) {
     fn into_response(self) -> Response {
-        set(&self.0.0, self.1.into_response())
+        write(&self.0.0, self.1.into_response())
     }
 }
 
@@ -132,7 +132,7 @@ macro_rules! keyed {
 
             /// Sets a cookie.
             #[must_use = "return it in front of the answer"]
-            pub fn add(mut self, cookie: impl Into<Cookie<'static>>) -> Self {
+            pub fn set(mut self, cookie: impl Into<Cookie<'static>>) -> Self {
                 self.jar.$view_mut(&self.key).add(cookie);
                 self
             }
@@ -164,7 +164,7 @@ macro_rules! keyed {
 
         impl<R: IntoResponse> IntoResponse for ($name, R) {
             fn into_response(self) -> Response {
-                set(&self.0.jar, self.1.into_response())
+                write(&self.0.jar, self.1.into_response())
             }
         }
 
@@ -195,7 +195,7 @@ fn received(request: &Request<'_>) -> cookie::CookieJar {
 }
 
 /// The response, with a `Set-Cookie` for each change.
-fn set(jar: &cookie::CookieJar, mut response: Response) -> Response {
+fn write(jar: &cookie::CookieJar, mut response: Response) -> Response {
     for cookie in jar.delta() {
         match http::HeaderValue::try_from(cookie.encoded().to_string()) {
             Ok(value) => response.append_header(http::header::SET_COOKIE, value),
