@@ -202,6 +202,7 @@ impl<T> Router<T> {
         // `at` is the current node, `path[..pos]` is matched, and `choice` is what the search tries
         // next.
         let (mut at, mut pos, mut choice) = (ROOT, 1, Choice::Literal);
+        let mut suffix = 0; // Which one comes next, for `Choice::Suffix`.
         loop {
             let node = &self.nodes[at as usize];
             choice = match choice {
@@ -218,10 +219,13 @@ impl<T> Router<T> {
                     }
                     None => Choice::Param,
                 },
-                Choice::Param if !node.suffixes.is_empty() => Choice::Suffix(0),
-                Choice::Suffix(next) => {
+                Choice::Param if !node.suffixes.is_empty() => {
+                    suffix = 0;
+                    Choice::Suffix
+                }
+                Choice::Suffix => {
                     let length = segment_length(&path[pos..]);
-                    match node.suffix_match(next, &path[pos..pos + length]) {
+                    match node.suffix_match(suffix, &path[pos..pos + length]) {
                         Some((child, value)) => {
                             params.push(pos, value);
                             (at, pos) = (child, pos + length);
@@ -255,7 +259,10 @@ impl<T> Router<T> {
                         pos = params.pop();
                         let suffixes = &self.nodes[at as usize].suffixes;
                         match suffixes.iter().position(|(_, other)| *other == child) {
-                            Some(place) => Choice::Suffix(place + 1),
+                            Some(place) => {
+                                suffix = place + 1;
+                                Choice::Suffix
+                            }
                             None => Choice::Rest,
                         }
                     } else {
@@ -350,8 +357,8 @@ impl<T> Default for Router<T> {
 enum Choice {
     Literal,
     Param,
-    /// A parameter with a suffix, from this one on.
-    Suffix(usize),
+    /// A parameter with a suffix.
+    Suffix,
     /// A parameter without.
     Plain,
     Rest,

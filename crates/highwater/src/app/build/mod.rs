@@ -346,7 +346,8 @@ impl Build {
             drain: Arc::default(),
         };
         let made = endpoints.into_iter().zip(limits).zip(covered);
-        let endpoints = made.map(|(((route, _), limit), covered)| Endpoint {
+        let endpoints = made.map(|(((route, scope), limit), covered)| Endpoint {
+            is_covered: !self.scopes[usize::from(scope)].stack.is_empty(),
             covered,
             kind: route.description.kind,
             body: body_use(&route),

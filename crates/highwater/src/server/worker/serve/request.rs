@@ -169,9 +169,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
                     let (at, times) =
                         ((&mut *self.exchange, self.exchange_id), (ready, grant.deadline));
                     let (body, timed) = self.parts.start(app, at, target, request.body, times);
-                    let request = app.request(target, head, params, body, *peer, disconnected);
                     let noted = IfItPanics { exchange: &mut *self.exchange, head };
-                    let mut outcome = app.call(&request);
+                    let mut outcome =
+                        app.call(&app.request(target, head, params, body, *peer, disconnected));
                     self.parts.called(app, noted, target, &mut outcome, timed);
                     self.deliver(outcome, &mut grant.permit);
                 }
@@ -203,9 +203,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 let times = (arrival.ready, grant.deadline);
                 let at = (&mut *self.exchange, self.exchange_id);
                 let (body, timed) = self.parts.start(app, at, target, request.body, times);
-                let request = app.request(target, head, params, body, peer, disconnected);
                 let noted = IfItPanics { exchange: &mut *self.exchange, head };
-                let mut outcome = app.call(&request);
+                let mut outcome =
+                    app.call(&app.request(target, head, params, body, peer, disconnected));
                 self.parts.called(app, noted, target, &mut outcome, timed);
                 self.deliver(outcome, &mut grant.permit);
             }
