@@ -396,6 +396,7 @@ fn endpoint_facts(
         params: id.map(|id| paths.param_names(id).into()).unwrap_or_default(),
         path: id.map(|id| id.index() as PathId),
         scope,
+        #[cfg(feature = "tower")]
         body_max: route.description.options.body_max,
     }
 }

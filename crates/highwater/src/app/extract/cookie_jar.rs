@@ -30,7 +30,7 @@ use crate::app::response::Response;
 /// }
 ///
 /// fn show(jar: CookieJar) -> String {
-///     jar.get("theme").map_or("light", |theme| theme.value()).to_owned()
+///     jar.get("theme").map_or("light".to_owned(), |theme| theme.value().to_owned())
 /// }
 ///
 /// let app = Router::new().get("/", show).post("/dark", choose).post("/light", forget);

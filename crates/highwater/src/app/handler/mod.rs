@@ -58,8 +58,8 @@ impl fmt::Display for Kind {
 /// | [`blocking`]`(fn(extractors…) -> response)` | on a bounded pool of threads |
 /// | [`fixed`](super::fixed)`(response)` | not at all |
 ///
-/// Up to eight arguments, in any order, each of which implements [`FromRequest`]; at most one of them
-/// takes the body. The result implements [`IntoResponse`].
+/// Up to eight arguments, in any order, each of which implements [`FromRequest`](super::FromRequest); at most one of them
+/// takes the body. The result implements [`IntoResponse`](super::IntoResponse).
 ///
 /// Closures are handlers, too. An `async` closure that captures something is not an `Fn`, though; let a plain
 /// closure clone the values that its future needs:
