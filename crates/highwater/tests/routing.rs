@@ -135,6 +135,23 @@ on_both_transports! {
         assert_eq!(ask(server.address(), "POST", "/a/").status, 405);
     }
 
+    /// Purpose: a parameter may be a part of a segment, and its value is only that part, decoded.
+    fn text_beside_parameters(transport) {
+        let router = Router::new()
+            .get("/files/{name}.json", |Path(name): Path<String>| format!("json {name}"))
+            .get("/files/{name}", |Path(name): Path<String>| name)
+            .get("/v{version}/files/{id}:archive", |Path((version, id)): Path<(u8, u32)>| {
+                format!("{version} {id}")
+            });
+        let server = start(router, transport);
+        let said = |path: &str| ask(server.address(), "GET", path).content;
+        assert_eq!([said("/files/a%20b.json"), said("/files/a.jsons")], ["json a b", "a.jsons"]);
+        assert_eq!(said("/v2/files/77:archive"), "2 77");
+        for (path, status) in [("/v2/files/77", 404), ("/v/files/7:archive", 404), ("/vx/files/7:archive", 400)] {
+            assert_eq!(ask(server.address(), "GET", path).status, status, "{path}");
+        }
+    }
+
     /// Purpose: a router's timeout holds for its handlers and those nested in it, unless they have one of their own.
     fn timeouts_of_all_routes(transport) {
         let never = async || std::future::pending::<&str>().await;

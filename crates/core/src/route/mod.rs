@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `/users/me` | that path, byte for byte |
 //! | `/users/{id}` | one segment of at least one byte in place of `{id}` |
+//! | `/{name}.json`, `/v{n}` | one segment that begins and ends like that, with at least one byte between |
 //! | `/static/{*rest}` | at least one byte after `/static/`, slashes included; neither `/static` nor `/static/` |
 //! | `/{{x}}` | the literal path `/{x}`: a doubled brace stands for one |
 //!
@@ -19,7 +20,8 @@
 //!
 //! # Precedence
 //! In every segment, from left to right, literal text comes before `{param}`, and `{param}` before
-//! `{*rest}`. The order of insertion never matters. The search backtracks when a choice leads
+//! `{*rest}`. Of parameters with text beside them, the one with the longer text in front comes first, then the
+//! one with the longer text behind. The order of insertion never matters. The search backtracks when a choice leads
 //! nowhere: with `/a/b` and `/{x}/c`, the path `/a/c` matches the second. Different routes may name
 //! the same parameter differently, but two routes that match the same paths are refused.
 //!
@@ -30,9 +32,9 @@
 //! work is at most the path's length for each node whose parent was reached. To backtrack it walks
 //! up: each node knows its parent, so no stack is needed.
 //!
-//! Invariants: a literal child begins with a byte that none of its siblings begins with; a
-//! `{param}` or `{*rest}` follows literal text that ends with `/`; patterns all begin with `/`,
-//! which is the root's text.
+//! Invariants: a literal child begins with a byte that none of its siblings begins with; a `{*rest}` follows literal
+//! text that ends with `/`, and what follows a parameter begins at the end of its segment; patterns all begin with
+//! `/`, which is the root's text.
 
 mod pattern;
 
@@ -84,8 +86,10 @@ struct Node {
     /// The first byte of each literal child, in step with `children`.
     first_bytes: Vec<u8>,
     children: Vec<NodeId>,
-    /// Where a `{param}` leads.
+    /// Where a `{param}` leads that takes the segment to its end.
     param: Option<NodeId>,
+    /// Where a `{param}` with a suffix leads, the longest first.
+    suffixes: Vec<(Box<[u8]>, NodeId)>,
     /// The route of a `{*rest}` from here.
     rest: Option<RouteId>,
     /// The route whose pattern ends here.
@@ -121,7 +125,8 @@ impl<T> Router<T> {
                 // The root stands for the slash that every pattern begins with.
                 Piece::Literal(text) if at == ROOT => at = self.literal_child(at, &text[1..]),
                 Piece::Literal(text) => at = self.literal_child(at, &text),
-                Piece::Param => at = self.param_child(at),
+                Piece::Param(suffix) if suffix.is_empty() => at = self.param_child(at),
+                Piece::Param(suffix) => at = self.suffix_child(at, &suffix),
                 Piece::Rest => ends_in_rest = true,
             }
         }
@@ -197,6 +202,7 @@ impl<T> Router<T> {
         // `at` is the current node, `path[..pos]` is matched, and `choice` is what the search tries
         // next.
         let (mut at, mut pos, mut choice) = (ROOT, 1, Choice::Literal);
+        let mut suffix = 0; // Which one comes next, for `Choice::Suffix`.
         loop {
             let node = &self.nodes[at as usize];
             choice = match choice {
@@ -213,7 +219,23 @@ impl<T> Router<T> {
                     }
                     None => Choice::Param,
                 },
-                Choice::Param => match (node.param, segment_length(&path[pos..])) {
+                Choice::Param if !node.suffixes.is_empty() => {
+                    suffix = 0;
+                    Choice::Suffix
+                }
+                Choice::Suffix => {
+                    let length = segment_length(&path[pos..]);
+                    match node.suffix_match(suffix, &path[pos..pos + length]) {
+                        Some((child, value)) => {
+                            params.push(pos, value);
+                            (at, pos) = (child, pos + length);
+                            on_enter(at);
+                            Choice::Literal
+                        }
+                        None => Choice::Plain,
+                    }
+                }
+                Choice::Param | Choice::Plain => match (node.param, segment_length(&path[pos..])) {
                     (Some(child), length @ 1..) => {
                         params.push(pos, length);
                         (at, pos) = (child, pos + length);
@@ -231,10 +253,18 @@ impl<T> Router<T> {
                 },
                 Choice::GoBack if at == ROOT => return None,
                 Choice::GoBack => {
+                    let child = at;
                     at = node.parent;
                     if node.text.is_empty() {
                         pos = params.pop();
-                        Choice::Rest
+                        let suffixes = &self.nodes[at as usize].suffixes;
+                        match suffixes.iter().position(|(_, other)| *other == child) {
+                            Some(place) => {
+                                suffix = place + 1;
+                                Choice::Suffix
+                            }
+                            None => Choice::Rest,
+                        }
                     } else {
                         pos -= node.text.len();
                         Choice::Param
@@ -298,6 +328,17 @@ impl<T> Router<T> {
         child
     }
 
+    fn suffix_child(&mut self, at: NodeId, suffix: &[u8]) -> NodeId {
+        let suffixes = &self.nodes[at as usize].suffixes;
+        if let Some((_, child)) = suffixes.iter().find(|(text, _)| **text == *suffix) {
+            return *child;
+        }
+        let place = suffixes.partition_point(|(text, _)| text.len() >= suffix.len());
+        let child = self.add_node(b"", at);
+        self.nodes[at as usize].suffixes.insert(place, (suffix.into(), child));
+        child
+    }
+
     fn add_node(&mut self, text: &[u8], parent: NodeId) -> NodeId {
         let id = NodeId::try_from(self.nodes.len()).expect("2³² nodes do not fit in memory");
         self.nodes.push(Node::new(text, parent));
@@ -316,6 +357,10 @@ impl<T> Default for Router<T> {
 enum Choice {
     Literal,
     Param,
+    /// A parameter with a suffix.
+    Suffix,
+    /// A parameter without.
+    Plain,
     Rest,
     GoBack,
 }
@@ -327,6 +372,7 @@ impl Node {
             first_bytes: Vec::new(),
             children: Vec::new(),
             param: None,
+            suffixes: Vec::new(),
             rest: None,
             route: None,
             parent,
@@ -337,6 +383,15 @@ impl Node {
     fn child_beginning_with(&self, byte: u8) -> Option<NodeId> {
         let place = self.first_bytes.iter().position(|&first| first == byte)?;
         self.children.get(place).copied()
+    }
+
+    /// The first of the suffixes from `next` on that `segment` ends with, and how long the value before it is.
+    fn suffix_match(&self, next: usize, segment: &[u8]) -> Option<(NodeId, usize)> {
+        let fits = |(text, _): &&(Box<[u8]>, NodeId)| {
+            segment.len() > text.len() && segment.ends_with(text)
+        };
+        let (text, child) = self.suffixes.get(next..)?.iter().find(fits)?;
+        Some((*child, segment.len() - text.len()))
     }
 }
 

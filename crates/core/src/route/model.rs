@@ -1,6 +1,7 @@
 //! A router as simple as possible: it tries every pattern, segment by segment, and keeps the best.
 //! It shares nothing with the tree. The fuzz target uses it too.
 
+use core::cmp::Reverse;
 use std::string::String;
 use std::vec::Vec;
 
@@ -12,20 +13,38 @@ pub(super) struct Pattern(Vec<Segment>);
 enum Segment {
     // In order of precedence.
     Literal(String),
-    Param,
+    /// More text in front comes first, then more behind.
+    Param(Reverse<usize>, Reverse<usize>, String, String),
     Rest,
+}
+
+/// Text up to a parameter, doubled braces made one; and the rest.
+fn literal(text: &str) -> (String, &str) {
+    let mut made = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let doubled = matches!(first, '{' | '}') && rest[1..].starts_with(first);
+        if first == '{' && !doubled {
+            break;
+        }
+        made.push(first);
+        rest = &rest[first.len_utf8() * if doubled { 2 } else { 1 }..];
+    }
+    (made, rest)
 }
 
 impl Pattern {
     /// Patterns are equal if they match the same paths.
     pub(super) fn new(pattern: &str) -> Self {
         let segment = |text: &str| {
-            if text.starts_with("{*") {
-                Segment::Rest
-            } else if text.starts_with('{') && !text.starts_with("{{") {
-                Segment::Param
-            } else {
-                Segment::Literal(text.replace("{{", "{").replace("}}", "}"))
+            let (prefix, param) = literal(text);
+            match param.split_once('}') {
+                None => Segment::Literal(prefix),
+                Some((name, _)) if name.starts_with("{*") => Segment::Rest,
+                Some((_, after)) => {
+                    let (suffix, _) = literal(after);
+                    Segment::Param(Reverse(prefix.len()), Reverse(suffix.len()), prefix, suffix)
+                }
             }
         };
         Pattern(pattern[1..].split('/').map(segment).collect())
@@ -44,7 +63,13 @@ impl Pattern {
             left = others;
             match segment {
                 Segment::Literal(literal) if literal == first => {}
-                Segment::Param if !first.is_empty() => values.push(first),
+                Segment::Param(_, _, prefix, suffix) => {
+                    let value = first.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
+                    if value.is_empty() {
+                        return None;
+                    }
+                    values.push(value);
+                }
                 Segment::Rest if !text.is_empty() => {
                     values.push(text);
                     left = None;

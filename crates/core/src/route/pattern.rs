@@ -1,6 +1,5 @@
 //! What does a pattern mean? Parses text to pieces, or to an error that says what to write instead.
 
-use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +10,8 @@ use super::PARAMS_MAX;
 /// A pattern taken apart.
 ///
 /// Invariants: the first piece is literal and begins with `/`; no two literals follow each other; a
-/// parameter follows a literal that ends with `/`; only the last piece is `Rest`.
+/// parameter follows a literal, and its suffix ends where the segment does; only the last piece is `Rest`, and follows
+/// a literal that ends with `/`.
 pub(super) struct Pattern {
     pub(super) pieces: Vec<Piece>,
     pub(super) param_names: Box<[Box<str>]>,
@@ -19,7 +19,8 @@ pub(super) struct Pattern {
 
 pub(super) enum Piece {
     Literal(Vec<u8>),
-    Param,
+    /// A segment, or what of it is left, without this text at its end.
+    Param(Vec<u8>),
     Rest,
 }
 
@@ -73,7 +74,7 @@ pub enum InsertErrorKind {
         /// The segment it is in.
         segment: Box<str>,
     },
-    /// A parameter that is only part of a segment.
+    /// Two parameters in one segment, or `{*rest}` with text beside it.
     PartOfSegment {
         /// That segment.
         segment: Box<str>,
@@ -135,8 +136,8 @@ impl fmt::Display for InsertError {
             ),
             Kind::PartOfSegment { segment } => write!(
                 f,
-                "in `{segment}` the parameter is only part of the segment; write `{{name}}` alone \
-                 between the slashes, and remove the text around it in the handler"
+                "in `{segment}` it is not clear where a parameter ends; write one `{{name}}` between two \
+                 slashes, with text before and behind it if you like, and `{{*rest}}` alone"
             ),
             Kind::OtherSyntax { segment } => {
                 let name = segment.get(1..).filter(|name| is_name(name)).unwrap_or("name");
@@ -184,7 +185,10 @@ fn parse(pattern: &str) -> Result<Pattern, InsertErrorKind> {
                 literal.extend_from_slice(text.as_bytes());
                 continue;
             }
-            Segment::Param(name) => (name, Piece::Param),
+            Segment::Param { prefix, name, suffix } => {
+                literal.extend_from_slice(prefix.as_bytes());
+                (name, Piece::Param(suffix.into_bytes()))
+            }
             Segment::Rest(name) if segments.peek().is_none() => (name, Piece::Rest),
             Segment::Rest(name) => {
                 return Err(InsertErrorKind::RestNotLast { name: name.into() });
@@ -209,7 +213,7 @@ fn parse(pattern: &str) -> Result<Pattern, InsertErrorKind> {
 /// What is between two slashes.
 enum Segment<'a> {
     Literal(String),
-    Param(&'a str),
+    Param { prefix: String, name: &'a str, suffix: String },
     Rest(&'a str),
 }
 
@@ -218,50 +222,52 @@ impl<'a> Segment<'a> {
         if segment.starts_with([':', '*']) {
             return Err(InsertErrorKind::OtherSyntax { segment: segment.into() });
         }
-        match segment.strip_prefix('{') {
-            Some(inner) if !inner.starts_with('{') => Segment::parse_param(segment, inner),
-            _ => literal_text(segment).map(Segment::Literal),
-        }
-    }
-
-    /// `inner` is what follows the opening brace of `segment`.
-    fn parse_param(segment: &'a str, inner: &'a str) -> Result<Segment<'a>, InsertErrorKind> {
+        let part = || InsertErrorKind::PartOfSegment { segment: segment.into() };
+        let (prefix, from_brace) = literal_text(segment)?;
+        let Some(inner) = from_brace.strip_prefix('{') else {
+            return Ok(Segment::Literal(prefix));
+        };
         let Some((inside, after)) = inner.split_once('}') else {
             return Err(InsertErrorKind::UnpairedBrace { segment: segment.into() });
         };
-        if !after.is_empty() {
-            return Err(InsertErrorKind::PartOfSegment { segment: segment.into() });
+        let unpaired = |_| InsertErrorKind::UnpairedBrace { segment: segment.into() };
+        let (suffix, another) = literal_text(after).map_err(unpaired)?;
+        if !another.is_empty() {
+            return Err(part());
         }
         let rest = inside.strip_prefix('*');
         let name = rest.unwrap_or(inside);
         if !is_name(name) {
             return Err(InsertErrorKind::BadName { name: name.into() });
         }
-        Ok(if rest.is_some() { Segment::Rest(name) } else { Segment::Param(name) })
+        match rest {
+            None => Ok(Segment::Param { prefix, name, suffix }),
+            Some(_) if !(prefix.is_empty() && suffix.is_empty()) => Err(part()),
+            Some(_) => Ok(Segment::Rest(name)),
+        }
     }
 }
 
-/// `segment` with every doubled brace made one.
-fn literal_text(segment: &str) -> Result<String, InsertErrorKind> {
+/// The text up to a parameter, with every doubled brace made one; and the remaining segment from the parameter's brace
+/// on, or nothing.
+fn literal_text(segment: &str) -> Result<(String, &str), InsertErrorKind> {
     let mut text = String::with_capacity(segment.len());
     let mut rest = segment;
     while let Some(brace) = rest.find(['{', '}']) {
         let (before, from_brace) = rest.split_at(brace);
+        text.push_str(before);
         let (one, after) = from_brace.split_at(1);
         let Some(after) = after.strip_prefix(one) else {
-            let is_param = one == "{" && after.contains('}');
-            let segment = segment.to_owned().into_boxed_str();
-            return Err(match is_param {
-                true => InsertErrorKind::PartOfSegment { segment },
-                false => InsertErrorKind::UnpairedBrace { segment },
-            });
+            return match one {
+                "{" => Ok((text, from_brace)),
+                _ => Err(InsertErrorKind::UnpairedBrace { segment: segment.into() }),
+            };
         };
-        text.push_str(before);
         text.push_str(one);
         rest = after;
     }
     text.push_str(rest);
-    Ok(text)
+    Ok((text, ""))
 }
 
 fn is_name(name: &str) -> bool {

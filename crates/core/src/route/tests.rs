@@ -118,6 +118,54 @@ fn precedence_and_going_back() {
     assert_eq!(found(&router, "/"), None);
 }
 
+/// Purpose: text before and behind a parameter is part of the pattern and not of the value, which is never empty; the
+/// more of it, the earlier the route is tried, in whatever order the routes were added.
+#[test]
+fn text_beside_parameters() {
+    let patterns = [
+        "/{x}",
+        "/{name}.json",
+        "/{name}.min.json",
+        "/v{n}",
+        "/v{n}.json",
+        "/v1",
+        "/{id}:archive",
+        "/v{n}/x",
+        "/{{{id}}}",
+        "/{*rest}",
+    ];
+    let mut reversed = patterns;
+    reversed.reverse();
+    for router in [router(&patterns), router(&reversed)] {
+        let table = [
+            ("/a", "/{x}", "x=a"),
+            ("/a.json", "/{name}.json", "name=a"),
+            ("/.json", "/{x}", "x=.json"),
+            ("/a.min.json", "/{name}.min.json", "name=a"),
+            ("/.min.json", "/{name}.json", "name=.min"),
+            ("/v", "/{x}", "x=v"),
+            ("/v2", "/v{n}", "n=2"),
+            ("/v1x", "/v{n}", "n=1x"),
+            ("/v2.json", "/v{n}.json", "n=2"),
+            ("/v.json", "/v{n}", "n=.json"),
+            ("/7:archive", "/{id}:archive", "id=7"),
+            ("/v7/x", "/v{n}/x", "n=7"),
+            ("/v/x", "/{*rest}", "rest=v/x"),
+            ("/{7}", "/{{{id}}}", "id=7"),
+            ("/a.json/b", "/{*rest}", "rest=a.json/b"),
+        ];
+        for (path, pattern, param) in table {
+            let expected = Some((pattern.to_string(), vec![param.to_string()]));
+            assert_eq!(found(&router, path), expected, "{path}");
+        }
+        assert_eq!(found(&router, "/v1"), Some(("/v1".to_string(), vec![])));
+    }
+    for (existing, pattern) in [("/{a}.json", "/{b}.json"), ("/v{a}", "/v{b}")] {
+        let kind = InsertErrorKind::Conflict { existing: existing.into() };
+        assert_eq!(refused(&[existing], pattern).kind(), &kind);
+    }
+}
+
 /// Purpose: routes of different shape may name a parameter differently, and keep their own names.
 #[test]
 fn names_belong_to_the_route() {
@@ -160,10 +208,12 @@ fn refusals() {
         ("/id}", "`id}` has a brace without its counterpart"),
         ("/{{id}", "`{{id}` has a brace without its counterpart"),
         ("/{a/b}", "`{a` has a brace without its counterpart"),
-        ("/v{n}", "in `v{n}` the parameter is only part of the segment"),
-        ("/{name}.json", "in `{name}.json` the parameter is only part of the segment"),
-        ("/{a}{b}", "only part of the segment"),
-        ("/{{{id}}}", "only part of the segment"),
+        ("/{a}{b}", "in `{a}{b}` it is not clear where a parameter ends"),
+        ("/{a}-{b}", "not clear where a parameter ends"),
+        ("/x{*rest}", "in `x{*rest}` it is not clear"),
+        ("/{*rest}.json", "`{*rest}` alone"),
+        ("/v{n", "`v{n` has a brace without its counterpart"),
+        ("/{n}}", "`{n}}` has a brace without its counterpart"),
         ("/:id", "write `{id}`"),
         ("/*path", "write `{*path}`"),
         ("/*", "write `{*name}`"),
@@ -261,6 +311,8 @@ fn patterns() -> impl Strategy<Value = Vec<String>> {
         4 => "[ab]{0,3}",
         1 => Just("{{a}}".to_string()),
         4 => "[xyz]".prop_map(|name| std::format!("{{{name}}}")),
+        3 => ("[ab]{0,2}", "[xyz]", "[ab]{0,2}")
+            .prop_map(|(before, name, after)| std::format!("{before}{{{name}}}{after}")),
     ];
     let rest = prop_oneof![3 => Just(""), 1 => Just("/{*rest}"), 1 => Just("/{*other}")];
     let pattern = (prop::collection::vec(segment, 0..5), rest).prop_map(|(segments, rest)| {

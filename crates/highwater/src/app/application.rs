@@ -68,6 +68,8 @@ pub(crate) struct Shared {
 /// An endpoint as built.
 pub(super) struct Endpoint {
     pub(super) handler: Box<dyn Dispatch>,
+    /// Some layer covers it: known here, it need not be looked for with each request.
+    pub(super) is_covered: bool,
     pub(super) kind: Kind,
     pub(super) body: BodyUse,
     pub(super) body_max: Option<u64>,

@@ -183,6 +183,7 @@ impl App {
         let scope = &self.shared.scopes[scope];
         let layers = &scope.stack.everywhere().responses;
         let response = scope.respond(layers, HANDLER, request, response);
+        request.drop_attached();
         self.shared.report_panics_of(request);
         Some(response)
     }
@@ -198,7 +199,9 @@ impl App {
     pub(crate) fn fail_request(&self, request: &Request<'_>, error: Error) -> Response {
         let scope = self.shared.scope(request.route());
         let layers = &scope.stack.everywhere().responses;
-        scope.respond(layers, HANDLER, request, shape(scope, error))
+        let response = scope.respond(layers, HANDLER, request, shape(scope, error));
+        request.drop_attached();
+        response
     }
 
     /// A copy of a request without content, for layers that observe how its answer ended or change the server's own
@@ -222,6 +225,7 @@ impl App {
         let scope = self.shared.scope(request.route());
         if scope.stack.wants_end() {
             scope.stack.end(request, ended);
+            request.drop_attached();
             self.shared.report_panics(Some(request.route()), None);
         }
     }

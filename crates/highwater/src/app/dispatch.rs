@@ -89,7 +89,8 @@ impl App {
         peer: Option<SocketAddr>,
         disconnected: &'a OnceLock<Disconnected>,
     ) -> Request<'a> {
-        Request::lent((&self.seen, target), (head, params), body, peer, disconnected)
+        let app = (&self.seen, &self.shared.facts, target);
+        Request::lent(app, (head, params), body, peer, disconnected)
     }
 
     /// Answers a request, or returns how it will be answered; [`App::render`] makes errors the application's
@@ -98,11 +99,16 @@ impl App {
     /// would looking at it here.)
     #[inline]
     pub(crate) fn call(&self, request: &Request<'_>) -> Outcome<'_> {
+        if let Target::Endpoint(index) = request.route() {
+            let endpoint = &self.shared.endpoints[usize::from(index)];
+            if !endpoint.is_covered {
+                return endpoint.handler.dispatch(request);
+            }
+        }
         let scope = self.shared.scope(request.route());
-        if scope.stack.is_empty() {
-            self.shared.answer(request)
-        } else {
-            self.shared.call_covered(scope, request)
+        match scope.stack.is_empty() {
+            true => self.shared.answer(request),
+            false => self.shared.call_covered(scope, request),
         }
     }
 

@@ -65,9 +65,13 @@ pub use disconnected::Disconnected;
 pub use draining::Draining;
 pub use endpoint::EndpointInfo;
 pub use error::{BoxError, Error, IntoError};
+#[cfg(feature = "headers")]
+pub use extract::TypedHeader;
+#[cfg(feature = "cookies")]
+pub use extract::cookie_jar as cookies;
 pub use extract::{
-    BodyUse, Cookies, Extension, FromHeader, FromRequest, Header, MatchedPath, PeerAddr, RawQuery,
-    Requirements, State,
+    Accept, AcceptLanguage, Awaited, Begun, BodyUse, Cookies, Extension, FromHeader, FromRequest,
+    FromRequestAsync, Header, MatchedPath, PeerAddr, RawQuery, Requirements, State,
 };
 #[cfg(feature = "json")]
 pub use extract::{Form, Json, Path, Query};

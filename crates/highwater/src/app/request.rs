@@ -25,6 +25,7 @@ use super::body::BodyStream;
 use super::disconnected::Disconnected;
 use super::error::Error;
 use super::facts::Facts;
+use super::guard::drop_guarded;
 use super::outcome::Outcome;
 use super::response::Response;
 use super::target::Target;
@@ -80,6 +81,8 @@ enum Source<'a> {
         params: &'a Params,
         disconnected: &'a OnceLock<Disconnected>,
         app: &'a Arc<dyn Application>,
+        /// Those of `app`, without a virtual call.
+        facts: &'a Facts,
     },
     Owned(Owned),
 }
@@ -114,6 +117,7 @@ enum Content<'a> {
 #[derive(Debug)]
 pub(super) enum OwnedBody {
     Whole(Bytes),
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only its conversions make it"))]
     Stream(BodyStream),
 }
 
@@ -122,7 +126,7 @@ impl<'a> Request<'a> {
     /// The request that the worker lends.
     #[inline]
     pub(super) fn lent(
-        (app, target): (&'a Arc<dyn Application>, Target),
+        (app, facts, target): (&'a Arc<dyn Application>, &'a Facts, Target),
         (head, params): (&'a Head<'a>, &'a Params),
         body: RequestBody<'a>,
         peer: Option<SocketAddr>,
@@ -132,7 +136,7 @@ impl<'a> Request<'a> {
             RequestBody::Whole(bytes) => Content::Whole(bytes),
             RequestBody::Stream(stream) => Content::Stream(RefCell::new(Some(stream))),
         };
-        let source = Source::Lent { head, params, disconnected, app };
+        let source = Source::Lent { head, params, disconnected, app, facts };
         let extensions = RefCell::new(Extensions::new());
         Request { source, body, peer, extensions, target, depth: 0 }
     }
@@ -211,7 +215,7 @@ impl Source<'_> {
     fn to_owned(&self) -> Owned {
         match self {
             Source::Owned(owned) => owned.clone(),
-            Source::Lent { head, params, disconnected, app } => Owned {
+            Source::Lent { head, params, disconnected, app, .. } => Owned {
                 head: OwnedHead::copy(head),
                 params: **params,
                 disconnected: (*disconnected).clone(),
@@ -260,7 +264,10 @@ impl Request<'_> {
 
     #[inline]
     pub(super) fn facts(&self) -> &Facts {
-        self.app().facts()
+        match &self.source {
+            Source::Lent { facts, .. } => facts,
+            Source::Owned(owned) => owned.app.facts(),
+        }
     }
 
     #[inline]
@@ -271,6 +278,11 @@ impl Request<'_> {
     #[inline]
     pub(super) fn depth(&self) -> usize {
         self.depth
+    }
+
+    /// Drops what was attached; a panic in a `Drop` ends here.
+    pub(super) fn drop_attached(&self) {
+        drop_guarded(self.extensions.take());
     }
 
     /// The id that the client or a proxy has sent with it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::handler::{Description, Dispatch, Handler, erase};
+use super::handler::{Description, Dispatch, Handler};
 use super::outcome::Outcome;
 use super::request::Request;
 
@@ -26,7 +26,7 @@ impl Route {
         handler: impl Handler<M>,
     ) -> Self {
         let description = Description::of(&handler);
-        Route { methods, path, handler: erase(handler), description, is_fallback: false }
+        Route { methods, path, handler: handler.erase(), description, is_fallback: false }
     }
 
     /// It, at this path.
@@ -53,7 +53,7 @@ pub(super) struct Fallback {
 impl Fallback {
     pub(super) fn new<M: 'static>(handler: impl Handler<M>) -> Self {
         let description = Description::of(&handler);
-        Fallback { handler: erase(handler).into(), description }
+        Fallback { handler: handler.erase().into(), description }
     }
 
     /// It, for everything below `prefix`.

@@ -25,8 +25,9 @@ use crate::admission::route_limit::Concurrency;
 ///
 /// # Paths
 ///
-/// `/users/me` is that path. `{id}` stands for one segment that is not empty, `{*rest}`, at the end,
-/// for at least one byte, slashes included. Literal text goes before `{param}`, and that before
+/// `/users/me` is that path. `{id}` stands for one segment that is not empty, or for what is left of one beside text,
+/// as in `/{name}.json` and `/v{n}`; `{*rest}`, at the end, for at least one byte, slashes included. Literal text goes
+/// before `{param}`, and that before
 /// `{*rest}`; the order of registration never matters. Paths are matched as they arrive: `/a%62` is
 /// not `/ab`, and `/users/` not `/users`.
 ///

@@ -346,7 +346,8 @@ impl Build {
             drain: Arc::default(),
         };
         let made = endpoints.into_iter().zip(limits).zip(covered);
-        let endpoints = made.map(|(((route, _), limit), covered)| Endpoint {
+        let endpoints = made.map(|(((route, scope), limit), covered)| Endpoint {
+            is_covered: !self.scopes[usize::from(scope)].stack.is_empty(),
             covered,
             kind: route.description.kind,
             body: body_use(&route),
@@ -395,6 +396,7 @@ fn endpoint_facts(
         params: id.map(|id| paths.param_names(id).into()).unwrap_or_default(),
         path: id.map(|id| id.index() as PathId),
         scope,
+        #[cfg(feature = "tower")]
         body_max: route.description.options.body_max,
     }
 }

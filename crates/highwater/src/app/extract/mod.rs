@@ -1,9 +1,13 @@
 //! From a request to a handler's arguments.
 //!
-//! Extraction is synchronous and borrows; what it returns is owned. A handler's future therefore
-//! never holds on to a receive buffer, and the head is never copied as a whole.
+//! Extraction borrows, and what it returns is owned, be it a value or a future that makes one. A handler's future
+//! therefore never holds on to a receive buffer, and the head is never copied as a whole.
 
+mod accept;
+mod awaited;
 mod body;
+#[cfg(feature = "cookies")]
+pub mod cookie_jar;
 #[cfg(feature = "json")]
 mod form;
 mod head;
@@ -16,12 +20,16 @@ mod path_shape;
 mod state;
 #[cfg(feature = "json")]
 mod text;
+#[cfg(feature = "headers")]
+mod typed_header;
 
 use std::any::TypeId;
 
 use super::error::Error;
 use super::request::Request;
 
+pub use accept::{Accept, AcceptLanguage};
+pub use awaited::{Awaited, Begun, FromRequestAsync};
 #[cfg(feature = "json")]
 pub use form::{Form, Query};
 pub use head::{Cookies, FromHeader, Header, MatchedPath, PeerAddr, RawQuery};
@@ -30,6 +38,8 @@ pub use json::Json;
 #[cfg(feature = "json")]
 pub use path::Path;
 pub use state::{Extension, State};
+#[cfg(feature = "headers")]
+pub use typed_header::TypedHeader;
 
 #[cfg(feature = "json")]
 pub(in crate::app) use path_shape::PathCheck;
@@ -46,12 +56,16 @@ pub(in crate::app) use path_shape::PathCheck;
 /// | [`State<T>`], [`Extension<T>`] | a value that the application, or a layer, has provided |
 /// | `http::Method`, `http::Uri`, `http::Version`, `http::HeaderMap` | that part of the head |
 /// | [`Header<T>`], [`Cookies`] | one header field |
+/// | `TypedHeader<H>`, `CookieJar` | the same by a crate, with the features `headers` and `cookies` |
+/// | [`Accept`], [`AcceptLanguage`] | what the client prefers |
 /// | [`Disconnected`](super::Disconnected) | signals that the client has disconnected |
 /// | [`PeerAddr`], [`MatchedPath`] | the address it came from, and the route it took |
+/// | [`Awaited<T>`] | a value that has to be waited for ([`FromRequestAsync`]) |
 /// | `Option<T>` | `T`, or `None` if its input is absent. Malformed input is still an error |
 /// | `Result<T, Error>` | `T`, or why extracting it failed |
 ///
-/// An application's own extractors borrow what they need; this one never copies the body:
+/// An application's own extractors borrow what they need; this one never copies the body. One that has to wait is a
+/// [`FromRequestAsync`].
 ///
 /// ```
 /// use highwater::{BodyUse, Error, FromRequest, Request};
@@ -102,6 +116,19 @@ pub trait FromRequest: Sized {
     fn requires(requirements: &mut Requirements) {
         let _ = requirements;
     }
+
+    /// Whether it has to be awaited.
+    #[doc(hidden)]
+    const AWAITS: bool = false;
+
+    /// Begins to make it: all that needs the request is done when this returns.
+    #[doc(hidden)]
+    fn begin(request: &Request<'_>) -> Begun<Self>
+    where
+        Self: 'static,
+    {
+        Begun::ready(Self::from_request(request))
+    }
 }
 
 impl Request<'_> {
@@ -115,6 +142,20 @@ impl Request<'_> {
             return Err(Error::internal(format!("only a handler takes the content by `{of}`")));
         }
         T::from_request(self)
+    }
+
+    /// Extracts a `T` that may have to be awaited, such as [`Awaited<User>`](Awaited). The future does not borrow the request.
+    ///
+    /// # Errors
+    /// As [`extract`](Request::extract).
+    pub fn extract_async<T: FromRequest + 'static>(
+        &self,
+    ) -> impl Future<Output = Result<T, Error>> + use<T> {
+        let begun = match T::AWAITS {
+            true => T::begin(self),
+            false => Begun::ready(self.extract()),
+        };
+        begun.end()
     }
 }
 
@@ -159,6 +200,18 @@ impl<T: FromRequest> FromRequest for Option<T> {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         if T::is_present(request) { T::from_request(request).map(Some) } else { Ok(None) }
     }
+
+    const AWAITS: bool = T::AWAITS;
+
+    fn begin(request: &Request<'_>) -> Begun<Self>
+    where
+        Self: 'static,
+    {
+        match T::is_present(request) {
+            true => T::begin(request).map(|made| made.map(Some)),
+            false => Begun::ready(Ok(None)),
+        }
+    }
 }
 
 impl<T: FromRequest> FromRequest for Result<T, Error> {
@@ -176,6 +229,15 @@ impl<T: FromRequest> FromRequest for Result<T, Error> {
 
     fn requires(requirements: &mut Requirements) {
         T::requires(requirements);
+    }
+
+    const AWAITS: bool = T::AWAITS;
+
+    fn begin(request: &Request<'_>) -> Begun<Self>
+    where
+        Self: 'static,
+    {
+        T::begin(request).map(Ok)
     }
 }
 

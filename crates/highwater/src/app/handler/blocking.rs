@@ -63,6 +63,13 @@ impl Handler<ViaBlocking> for Blocking {
     fn describe(&self, description: &mut Description) {
         description.kind = Kind::Blocking;
         (self.describe)(description);
+        let problems = description.awaited.iter().map(|name| {
+            format!(
+                "`blocking(…)` cannot wait for its argument `{name}`; make the handler an `async fn`, and run what \
+                 blocks in it with `tokio::task::spawn_blocking(…).await`"
+            )
+        });
+        description.problems.extend(problems);
     }
 
     fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h> {

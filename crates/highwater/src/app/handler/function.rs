@@ -1,8 +1,10 @@
 //! Functions and async functions as handlers.
 
-use std::future::Future;
+use std::future::{Future, ready};
+use std::marker::PhantomData;
+use std::sync::Arc;
 
-use super::{Description, Handler, Kind};
+use super::{Description, Dispatch, Erased, Handler, Kind};
 use crate::app::error::Error;
 use crate::app::extract::{BodyUse, FromRequest};
 use crate::app::finisher::ResponseFinisher;
@@ -10,6 +12,7 @@ use crate::app::guard::GuardedFuture;
 use crate::app::into_response::IntoResponse;
 use crate::app::outcome::Outcome;
 use crate::app::request::Request;
+use crate::app::response::Response;
 
 impl<F, Args, Way> Handler<(Way, Args)> for F
 where
@@ -18,8 +21,18 @@ where
     F::Output: Answer<Way>,
 {
     fn describe(&self, description: &mut Description) {
-        description.kind = F::Output::KIND;
+        description.kind = if Args::AWAITS { Kind::Async } else { F::Output::KIND };
         Args::describe(description);
+    }
+
+    fn erase(self) -> Box<dyn Dispatch>
+    where
+        (Way, Args): 'static,
+    {
+        match Args::AWAITS {
+            true => Box::new(Awaiting { function: Arc::new(self), marker: PhantomData }),
+            false => Box::new(Erased(self, PhantomData)),
+        }
     }
 
     #[inline]
@@ -28,6 +41,28 @@ where
             Ok(args) => self.call(args).answer(request),
             Err(error) => Outcome::Ready(error.into_response()),
         }
+    }
+}
+
+/// A function some of whose arguments have to be awaited.
+struct Awaiting<F, Args, Way> {
+    function: Arc<F>,
+    marker: PhantomData<fn(Args) -> Way>,
+}
+
+impl<F, Args, Way> Dispatch for Awaiting<F, Args, Way>
+where
+    F: Callable<Args>,
+    Args: Arguments + 'static,
+    F::Output: Answer<Way>,
+{
+    fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h> {
+        let (function, args) = (Arc::clone(&self.function), Args::begin(request));
+        let finisher = ResponseFinisher::of(request);
+        Outcome::Later(GuardedFuture::new(finisher.after(async move {
+            let args = args.await?;
+            Ok::<Response, Error>(function.call(args).resolve().await)
+        })))
     }
 }
 
@@ -57,6 +92,9 @@ pub trait Answer<Way>: Sized {
 
     /// Makes an outcome of it.
     fn answer<'h>(self, request: &Request<'_>) -> Outcome<'h>;
+
+    /// Makes a response of it, within a future.
+    fn resolve(self) -> impl Future<Output = Response>;
 }
 
 /// The way of `fn`.
@@ -74,6 +112,10 @@ impl<R: IntoResponse> Answer<Inline> for R {
     fn answer<'h>(self, _request: &Request<'_>) -> Outcome<'h> {
         Outcome::Ready(self.into_response())
     }
+
+    fn resolve(self) -> impl Future<Output = Response> {
+        ready(self.into_response())
+    }
 }
 
 impl<F> Answer<Async> for F
@@ -87,15 +129,27 @@ where
         let finisher = ResponseFinisher::of(request);
         Outcome::Later(GuardedFuture::new(finisher.after(self)))
     }
+
+    async fn resolve(self) -> Response {
+        self.await.into_response()
+    }
 }
 
 /// A list of extractors.
 pub trait Arguments: Sized {
+    /// Whether one of them has to be awaited.
+    const AWAITS: bool;
+
     /// Extracts them, from left to right.
     ///
     /// # Errors
     /// That of the first that fails.
     fn extract(request: &Request<'_>) -> Result<Self, Error>;
+
+    /// Begins to make them; the future, which owns what it needs, awaits them from left to right.
+    fn begin(request: &Request<'_>) -> impl Future<Output = Result<Self, Error>> + 'static
+    where
+        Self: 'static;
 
     /// Adds the requirements of the arguments.
     fn describe(description: &mut Description);
@@ -132,6 +186,8 @@ macro_rules! implement_for_arity {
         }
 
         impl<$($arg: FromRequest),*> Arguments for ($($arg,)*) {
+            const AWAITS: bool = false $(|| $arg::AWAITS)*;
+
             #[inline]
             #[allow(unused_variables, reason = "there may be no argument")]
             fn extract(request: &Request<'_>) -> Result<Self, Error> {
@@ -139,10 +195,23 @@ macro_rules! implement_for_arity {
             }
 
             #[allow(unused_variables, reason = "there may be no argument")]
+            #[allow(non_snake_case, reason = "a type parameter's name is the variable's, too")]
+            fn begin(request: &Request<'_>) -> impl Future<Output = Result<Self, Error>> + 'static
+            where
+                Self: 'static,
+            {
+                $(let $arg = $arg::begin(request);)*
+                async move { Ok(($($arg.end().await?,)*)) }
+            }
+
+            #[allow(unused_variables, reason = "there may be no argument")]
             fn describe(description: &mut Description) {
                 $(
                     if $arg::BODY != BodyUse::None {
                         description.bodies.push((std::any::type_name::<$arg>(), $arg::BODY));
+                    }
+                    if $arg::AWAITS {
+                        description.awaited.push(std::any::type_name::<$arg>());
                     }
                     description.wants_peer |= $arg::PEER;
                     $arg::requires(&mut description.requirements);

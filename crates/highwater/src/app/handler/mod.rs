@@ -58,8 +58,8 @@ impl fmt::Display for Kind {
 /// | [`blocking`]`(fn(extractors…) -> response)` | on a bounded pool of threads |
 /// | [`fixed`](super::fixed)`(response)` | not at all |
 ///
-/// Up to eight arguments, in any order, each of which implements [`FromRequest`]; at most one of them
-/// takes the body. The result implements [`IntoResponse`].
+/// Up to eight arguments, in any order, each of which implements [`FromRequest`](super::FromRequest); at most one of them
+/// takes the body. The result implements [`IntoResponse`](super::IntoResponse).
 ///
 /// Closures are handlers, too. An `async` closure that captures something is not an `Fn`, though; let a plain
 /// closure clone the values that its future needs:
@@ -108,6 +108,15 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
     /// Answers a request.
     #[doc(hidden)]
     fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h>;
+
+    /// Erases its type, so that an application's size does not grow with the number of its types.
+    #[doc(hidden)]
+    fn erase(self) -> Box<dyn Dispatch>
+    where
+        M: 'static,
+    {
+        Box::new(Erased(self, PhantomData))
+    }
 
     /// Accepts bodies of up to `bytes` bytes, instead of the server's setting; larger ones are answered 413.
     fn body_max(self, bytes: u64) -> Endpoint<Self, M> {
@@ -168,6 +177,8 @@ pub struct Description {
     pub(in crate::app) kind: Kind,
     /// The arguments that take the body, by type.
     pub(in crate::app) bodies: Vec<(&'static str, BodyUse)>,
+    /// The arguments that have to be awaited, by type.
+    pub(in crate::app) awaited: Vec<&'static str>,
     pub(in crate::app) wants_peer: bool,
     pub(in crate::app) requirements: Requirements,
     pub(in crate::app) options: Options,
@@ -181,6 +192,7 @@ impl Description {
         let mut description = Description {
             kind: Kind::Inline,
             bodies: Vec::new(),
+            awaited: Vec::new(),
             wants_peer: false,
             requirements: Requirements::default(),
             options: Options::default(),
@@ -193,13 +205,9 @@ impl Description {
 }
 
 /// A type-erased handler.
-pub(in crate::app) trait Dispatch: Send + Sync {
+#[doc(hidden)]
+pub trait Dispatch: Send + Sync {
     fn dispatch<'h>(&'h self, request: &Request<'_>) -> Outcome<'h>;
-}
-
-/// Erases the type of a handler, so that an application's size does not grow with the number of its types.
-pub(in crate::app) fn erase<M: 'static>(handler: impl Handler<M>) -> Box<dyn Dispatch> {
-    Box::new(Erased(handler, PhantomData))
 }
 
 struct Erased<H, M>(H, PhantomData<fn() -> M>);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use super::{Description, Handler};
+use super::{Description, Dispatch, Handler};
 use crate::admission::priority::Priority;
 use crate::admission::route_limit::Concurrency;
 use crate::app::outcome::Outcome;
@@ -93,6 +93,10 @@ impl<M: 'static, H: Handler<M>> Handler<ViaEndpoint<M>> for Endpoint<H, M> {
     fn describe(&self, description: &mut Description) {
         self.handler.describe(description);
         description.options = self.options.clone();
+    }
+
+    fn erase(self) -> Box<dyn Dispatch> {
+        self.handler.erase()
     }
 
     #[inline]

@@ -108,8 +108,7 @@ impl<C: Clock> Parts<C> {
         let Exchange { disconnected, named, endpoint, .. } = exchange;
         let head = &request.head;
         let noted = IfItPanics { named, head };
-        let request = app.request(target, head, params, body, peer, disconnected);
-        let mut outcome = app.call(&request);
+        let mut outcome = app.call(&app.request(target, head, params, body, peer, disconnected));
         app.render(target, head, &mut outcome);
         let mut noted = ManuallyDrop::new(noted);
         if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {

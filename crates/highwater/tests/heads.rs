@@ -1,0 +1,167 @@
+//! What handlers read in a request's head and write in that of their answer, over real sockets: preferences, typed
+//! fields, cookies.
+#![forbid(unsafe_code)]
+
+mod answers;
+mod transports;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZero;
+use std::time::Duration;
+
+use answers::{Answer, Answers};
+use highwater::cookies::{Cookie, CookieJar, Key, PrivateCookies, SameSite, SignedCookies};
+use highwater::headers::authorization::{Authorization, Basic};
+use highwater::headers::{CacheControl, ContentLength};
+use highwater::server::{LogFormat, Shed, TransportChoice};
+use highwater::{
+    Accept, AcceptLanguage, Router, Running, Server, ServerConfig, StatusCode, TypedHeader,
+};
+use transports::on_both_transports;
+
+/// No answer takes this long unless something hangs.
+const HANG: Duration = Duration::from_secs(20);
+
+fn start(router: Router, transport: TransportChoice) -> Running {
+    let config = ServerConfig {
+        listen: ([127, 0, 0, 1], 0).into(),
+        metrics: None,
+        workers: NonZero::new(1),
+        transport,
+        shed: Some(Shed::Accept),
+        log: LogFormat::Off,
+        ..ServerConfig::default()
+    };
+    Server::new(router).config(config).start().expect("it starts")
+}
+
+/// Asks for a path, with these lines of fields.
+fn ask(address: SocketAddr, path: &str, fields: &[&str]) -> Answer {
+    let mut stream = TcpStream::connect_timeout(&address, HANG).expect("it listens");
+    stream.set_read_timeout(Some(HANG)).expect("it is open");
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n")
+        .expect("it is open");
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("it is answered");
+    Answers::default().next(&mut bytes).expect("the answer is complete")
+}
+
+/// The cookie of an answer, as a client sends it back.
+fn cookie(answer: &Answer) -> String {
+    let set = answer.field("set-cookie").expect("it sets one");
+    format!("Cookie: {}", set.split(';').next().expect("a pair"))
+}
+
+on_both_transports! {
+    /// Purpose: the answer is in the form that the client likes best, in any number of fields; without a form that it
+    /// accepts, the client learns which there are.
+    fn preferences(transport) {
+        let choose = |accept: Accept| {
+            accept.choose(&["application/json", "text/html"]).map(str::to_owned)
+        };
+        let greet = |languages: AcceptLanguage| languages.best(&["en", "de"]).unwrap_or("none");
+        let asked = |accept: Option<Accept>| if accept.is_some() { "asked" } else { "any" };
+        let router = Router::new().get("/", choose).get("/greet", greet).get("/asked", asked);
+        let server = start(router, transport);
+        let said = |path: &str, fields: &[&str]| ask(server.address(), path, fields).content;
+        assert_eq!(said("/", &[]), "application/json");
+        assert_eq!(said("/", &["Accept: text/html, */*;q=0.1"]), "text/html");
+        assert_eq!(said("/", &["Accept: image/png", "Accept: text/*;q=0.2"]), "text/html");
+        let refused = ask(server.address(), "/", &["Accept: image/png"]);
+        assert_eq!(refused.status, 406);
+        assert!(refused.content.contains("there are application/json, text/html"));
+        assert_eq!(said("/greet", &["Accept-Language: de-AT, de;q=0.5"]), "de");
+        assert_eq!(said("/greet", &["Accept-Language: fr"]), "none");
+        assert_eq!([said("/asked", &[]), said("/asked", &["Accept: x"])], ["any", "asked"]);
+    }
+
+    /// Purpose: a field is read and written as its type; one that is missing or malformed is the client's fault, and
+    /// named.
+    fn typed_fields(transport) {
+        let me = |TypedHeader(who): TypedHeader<Authorization<Basic>>| {
+            let fresh = CacheControl::new().with_no_store();
+            (TypedHeader(fresh), (StatusCode::ACCEPTED, format!("{}:{}", who.username(), who.password())))
+        };
+        let maybe = |length: Option<TypedHeader<ContentLength>>| {
+            length.map_or_else(|| "none".to_owned(), |length| length.0.0.to_string())
+        };
+        let server = start(Router::new().get("/me", me).get("/maybe", maybe), transport);
+        let answer = ask(server.address(), "/me", &["Authorization: Basic YW5uOnNlY3JldA=="]);
+        assert_eq!((answer.status, answer.content.as_str()), (202, "ann:secret"));
+        assert_eq!(answer.field("cache-control"), Some("no-store"));
+        let missing = ask(server.address(), "/me", &[]);
+        assert_eq!(missing.status, 400);
+        assert!(missing.content.contains("header field `authorization`: missing"));
+        let malformed = ask(server.address(), "/me", &["Authorization: Bearer x"]);
+        assert!(malformed.status == 400 && malformed.content.contains("invalid_header"));
+        assert_eq!(ask(server.address(), "/maybe", &[]).content, "none");
+    }
+
+    /// Purpose: what a handler adds to the cookies is set, what it removes is forgotten, and what it leaves is not
+    /// repeated; values survive the way to the client and back.
+    fn cookies_are_set(transport) {
+        let set = |jar: CookieJar| {
+            let theme = Cookie::build(("theme", "dark; blue é")).path("/").same_site(SameSite::Lax);
+            (jar.set(theme), "set")
+        };
+        let forget = |jar: CookieJar| (jar.remove(Cookie::build("theme").path("/")), "forgotten");
+        let show = |jar: CookieJar| {
+            let value = jar.get("theme").map_or("none".into(), |theme| theme.value().to_owned());
+            (jar, value)
+        };
+        let router = Router::new().get("/set", set).get("/forget", forget).get("/", show);
+        let server = start(router, transport);
+        let answer = ask(server.address(), "/set", &[]);
+        let field = answer.field("set-cookie").expect("it is set").to_owned();
+        assert_eq!(field, "theme=dark%3B%20blue%20%C3%A9; SameSite=Lax; Path=/");
+        let sent = cookie(&answer);
+        let shown = ask(server.address(), "/", &["Cookie: other; =; x=1", &sent]);
+        assert_eq!((shown.content.as_str(), shown.field("set-cookie")), ("dark; blue é", None));
+        let forgotten = ask(server.address(), "/forget", &[&sent]);
+        let field = forgotten.field("set-cookie").expect("it is set");
+        assert!(field.starts_with("theme=; Path=/; Max-Age=0;"), "{field}");
+    }
+
+    /// Purpose: nobody but the server makes or changes a signed or private cookie, and nobody reads a private one.
+    fn cookies_are_genuine(transport) {
+        let routes = |key: Key| {
+            Router::new()
+                .state(key)
+                .get("/sign", |jar: SignedCookies| (jar.set(("user", "ann")), "signed"))
+                .get("/hide", |jar: PrivateCookies| (jar.set(("user", "ann")), "hidden"))
+                .get("/signed", |jar: SignedCookies| jar.get("user").map(|user| user.value().to_owned()))
+                .get("/hidden", |jar: PrivateCookies| jar.get("user").map(|user| user.value().to_owned()))
+        };
+        let server = start(routes(Key::from(&[7; 64])), transport);
+        let stranger = start(routes(Key::from(&[8; 64])), transport);
+        for (make, read) in [("/sign", "/signed"), ("/hide", "/hidden")] {
+            let made = cookie(&ask(server.address(), make, &[]));
+            assert_eq!(made.contains("ann"), make == "/sign", "{made}");
+            assert_eq!(ask(server.address(), read, &[&made]).content, "ann");
+            let mut changed = made.clone();
+            let at = changed.len() - 4;
+            let other = if changed.as_bytes()[at] == b'A' { "B" } else { "A" };
+            changed.replace_range(at..at + 1, other);
+            for forged in [changed.as_str(), "Cookie: user=ann", "Cookie: user="] {
+                assert_eq!(ask(server.address(), read, &[forged]).status, 404, "{forged}");
+            }
+            assert_eq!(ask(stranger.address(), read, &[&made]).status, 404, "another key");
+        }
+    }
+}
+
+/// Purpose: a key that is missing is found when the application is built, and no secret is shown.
+#[test]
+fn keys_are_checked_and_hidden() {
+    let read = |jar: SignedCookies| format!("{jar:?}");
+    let error = Router::new().get("/", read).build().expect_err("there is no key");
+    assert!(
+        error.problems()[0].contains("takes a state of type `cookie::secure::key::Key`"),
+        "{error}"
+    );
+    let router = Router::new().state(Key::from(&[7; 64])).get("/", read);
+    let client = highwater::testing::Setup::new(router).header("cookie", "user=secret").start();
+    assert_eq!(client.get("/").text(), "SignedCookies {\"user\"}");
+}
