@@ -11,7 +11,7 @@ use super::work::WORK;
 /// Where counting begins and ends: it begins on entering one of them, ends on entering another from within, and so on.
 /// A worker's turn is counted, but for the simulated kernel that it asks; what that kernel reports is counted again.
 const TOGGLES: [&str; 10] = [
-    "highwater::server::worker::Worker<D>::turn",
+    "highwater::server::worker::Worker<D,P>::turn",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::poll",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::send",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::read",
@@ -19,7 +19,7 @@ const TOGGLES: [&str; 10] = [
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::accept",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::backlog",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::is_hung_up",
-    "highwater::server::worker::Worker<D>::turn::{{closure}}",
+    "highwater::server::worker::Worker<D,P>::turn::{{closure}}",
     "instructions::work::counted",
 ];
 
@@ -144,7 +144,7 @@ version: 1
 events: Ir
 ob=/t/instructions
 fl=(unknown)
-fn=highwater::server::worker::Worker<D>::turn
+fn=highwater::server::worker::Worker<D,P>::turn
 0 70
 cob=/lib/libc.so.6
 cfi=(unknown)

@@ -46,6 +46,26 @@ impl OwnedHead {
         }
     }
 
+    /// A head whose parts a decoder has found one by one: a method's token, a target in origin-form, and fields
+    /// that obey the rules of [`FieldWriter::push`]. `None` if method or target is not valid.
+    pub fn new(method: &str, target: &str, fields: OwnedFields) -> Option<Self> {
+        let is_token = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
+        let is_origin =
+            target.starts_with('/') && target.bytes().all(|byte| byte.is_ascii_graphic());
+        let names_deadline = fields.fields().iter().any(|(name, _)| names_deadline(name));
+        (is_token && is_origin).then(|| OwnedHead {
+            method: Method::from_token(method.as_bytes()),
+            version: Version::Http11,
+            names_deadline,
+            asks_upgrade: false,
+            line: [method.as_bytes(), target.as_bytes()].concat().into_boxed_slice(),
+            target_start: method.len(),
+            path_start: method.len(),
+            path_len: target.find('?').unwrap_or(target.len()),
+            fields,
+        })
+    }
+
     /// The head.
     #[inline]
     pub fn head(&self) -> Head<'_> {
@@ -92,6 +112,22 @@ mod tests {
     use super::super::Fields;
     use super::*;
     use alloc::vec::Vec;
+
+    /// Purpose: a head that is made from its parts is read like one that was parsed; what is no head is none.
+    #[test]
+    fn a_head_from_its_parts() {
+        let mut fields = OwnedFields::default();
+        fields.push("request-timeout", b"3");
+        let made = OwnedHead::new("POST", "/a?b=c", fields).expect("it is valid");
+        let head = made.head();
+        assert_eq!((head.method(), head.target()), (Method::Post, "/a?b=c"));
+        assert_eq!((head.path(), head.query()), ("/a", Some("b=c")));
+        assert!(head.names_deadline() && !head.asks_upgrade());
+        for (method, target) in [("", "/"), ("get", "/"), ("GET", ""), ("GET", "a"), ("GET", "/ ")]
+        {
+            assert!(OwnedHead::new(method, target, OwnedFields::default()).is_none());
+        }
+    }
 
     /// Purpose: a change in a copy is visible in it, deadlines included; method and target stay.
     #[test]

@@ -45,11 +45,14 @@ pub enum Kind {
     Crowd,
     /// A crowd at one address, and one client at another: each address has its share of a standing queue.
     Unequal,
+    /// Besides, a run of its own in which the worker serves a protocol with streams: up to fifty requests at once on a
+    /// connection, windows and resets.
+    Multiplexed,
 }
 
 impl Kind {
     /// Every kind, and its name for `--with`.
-    const TABLE: [(Kind, &'static str, Status); 13] = [
+    const TABLE: [(Kind, &'static str, Status); 14] = [
         (Kind::Wakes, "wakes", Status::Passes),
         (Kind::Streams, "streams", Status::Passes),
         (Kind::Prompt, "prompt", Status::Passes),
@@ -63,6 +66,7 @@ impl Kind {
         (Kind::Proxies, "proxies", Status::Passes),
         (Kind::Crowd, "crowd", Status::Passes),
         (Kind::Unequal, "unequal", Status::Passes),
+        (Kind::Multiplexed, "multiplexed", Status::Passes),
     ];
 
     /// Every kind.
@@ -130,9 +134,11 @@ impl Kinds {
         self.0 == 0
     }
 
-    /// The kinds of one run: each takes part in every second run, so that none hides another.
+    /// The kinds of one run: each takes part in every second run, so that none hides another. Not the one that has
+    /// a run of its own.
     pub(super) fn draw(self, prng: &mut Prng) -> Self {
-        let drawn = Kind::all().filter(|_| prng.chance(1, 2)).fold(Kinds::NONE, Kinds::with);
+        let kinds = Kind::all().filter(|&kind| kind != Kind::Multiplexed);
+        let drawn = kinds.filter(|_| prng.chance(1, 2)).fold(Kinds::NONE, Kinds::with);
         Kinds(self.0 & drawn.0)
     }
 }

@@ -19,6 +19,7 @@
 //!   for byte.
 //! * `witness` and `due` watch every connection from outside and know what must happen by when: no
 //!   close without a reason, no deadline early or late, no client forgotten, memory bounded.
+//! * `streams` is a world of its own: the worker under a protocol with streams.
 //! * `world` adds up: the worker's counters match what happened, and nothing is left over at the
 //!   end.
 //!
@@ -40,6 +41,7 @@ mod network;
 mod oracle;
 mod reader;
 mod script;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -83,6 +85,20 @@ pub struct Report {
     pub fingerprint: u64,
 }
 
+impl Report {
+    /// The results of two runs under one seed.
+    fn and(self, other: &Report) -> Self {
+        Report {
+            clients: self.clients + other.clients,
+            answers: self.answers + other.answers,
+            resets: self.resets + other.resets,
+            expiries: self.expiries + other.expiries,
+            turns: self.turns + other.turns,
+            fingerprint: self.fingerprint.rotate_left(7) ^ other.fingerprint,
+        }
+    }
+}
+
 /// A failed run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -124,7 +140,13 @@ pub fn trace(seed: u64, kinds: Kinds) -> (Vec<String>, Result<Report, Failure>) 
 }
 
 fn run_noted(seed: u64, kinds: Kinds, trace: Trace) -> Result<Report, Failure> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| World::new(seed, kinds, trace).run()));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let report = World::new(seed, kinds, trace.clone()).run()?;
+        match kinds.has(Kind::Multiplexed) {
+            true => Ok(report.and(&streams::run(seed, trace)?)),
+            false => Ok(report),
+        }
+    }));
     let failed = |what: String| Failure { seed, what };
     match outcome {
         Ok(result) => result.map_err(failed),

@@ -1,0 +1,446 @@
+//! A client of the protocol with streams, and what its streams must receive. It has its own reading of the
+//! frames, and knows the server's code in nothing.
+
+use std::fmt;
+use std::time::Duration;
+
+use highwater_core::prng::Prng;
+use highwater_core::time::Instant;
+
+use super::super::link::Stage;
+use super::super::network::Network;
+use super::app::content;
+
+/// The windows before anything was granted, in both directions: a part of the protocol.
+const STREAM_WINDOW: i64 = 4096;
+const WINDOW: i64 = 24 * 1024;
+
+/// How long a client pauses that has nothing to read and nothing to say.
+const IDLE_PAUSE: Duration = Duration::from_millis(30);
+
+/// What a stream asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Big,
+    Wait,
+    Slow,
+    Pieces,
+    Broken,
+    Never,
+    Gone,
+    Echo,
+    Count,
+    /// A head that is none.
+    Bad,
+}
+
+/// One stream, from its client's side.
+pub(super) struct Stream {
+    pub(super) key: u32,
+    id: u32,
+    kind: Kind,
+    n: u64,
+    /// The content to send, and how much of it was sent; whether its end was.
+    body: Vec<u8>,
+    sent: usize,
+    is_sent: bool,
+    /// It stops sending before the end.
+    stalls: bool,
+    /// It is reset after so many acts, if at all.
+    reset_in: Option<u64>,
+    /// It was opened; and was reset by its client.
+    is_open: bool,
+    pub(super) is_reset: bool,
+    window_out: i64,
+    window_in: i64,
+    status: Option<u16>,
+    heard: Vec<u8>,
+    is_over: bool,
+    was_reset: bool,
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stream { key, id, kind, n, status, .. } = self;
+        let (sent, body, heard) = (self.sent, self.body.len(), self.heard.len());
+        let flags = (self.is_open, self.is_reset, self.is_over, self.was_reset, self.stalls);
+        let windows = (self.window_out, self.window_in);
+        write!(
+            f,
+            "stream {id}, key {key}, {kind:?} {n}: sent {sent} of {body}, status {status:?}, heard {heard}, \
+             (open, reset, over, was reset, stalls) {flags:?}, windows {windows:?}"
+        )
+    }
+}
+
+/// A client with one connection.
+pub(super) struct Client {
+    pub(super) link: usize,
+    pub(super) streams: Vec<Stream>,
+    /// Bytes received and not read as a frame, and frames not taken yet by the kernel.
+    input: Vec<u8>,
+    output: Vec<u8>,
+    window_out: i64,
+    window_in: i64,
+    at_once: usize,
+    pause_max: u64,
+    read_max: u64,
+    next_at: Instant,
+    /// No stream above this one is served.
+    away: Option<u32>,
+    /// It breaks the protocol after so many acts.
+    breaks_in: Option<u64>,
+    pub(super) has_broken: bool,
+    pub(super) has_finished: bool,
+    pub(super) hash: u64,
+}
+
+fn frame(stream: u32, kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = stream.to_be_bytes().to_vec();
+    frame.push(kind);
+    frame.extend((payload.len() as u16).to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+impl Stream {
+    fn draw(prng: &mut Prng, (key, id): (u32, u32)) -> Self {
+        use Kind::{Bad, Big, Broken, Count, Echo, Gone, Never, Pieces, Slow, Wait};
+        let kinds = [Big, Big, Wait, Wait, Slow, Pieces, Pieces, Broken, Never, Gone, Echo, Count];
+        let kind = if prng.chance(1, 60) { Bad } else { kinds[prng.below(12) as usize] };
+        let n = match kind {
+            Big | Pieces | Broken => [0, 9, 500, 5000, 20_000][prng.below(5) as usize],
+            Count => prng.below(4),
+            _ => prng.below(60),
+        };
+        let len = match kind {
+            Echo | Count => [0, 10, 3000, 12_000][prng.below(4) as usize],
+            _ => 0,
+        };
+        let resets = kind == Gone || prng.chance(1, 6);
+        Stream {
+            key,
+            id,
+            kind,
+            n,
+            body: content(key, len),
+            sent: 0,
+            is_sent: false,
+            stalls: len > 0 && prng.chance(1, 20),
+            reset_in: resets.then(|| prng.below(30)),
+            is_open: false,
+            is_reset: false,
+            window_out: STREAM_WINDOW,
+            window_in: STREAM_WINDOW,
+            status: None,
+            heard: Vec::new(),
+            is_over: false,
+            was_reset: false,
+        }
+    }
+
+    fn open(&mut self) -> Vec<u8> {
+        self.is_open = true;
+        let path = match self.kind {
+            Kind::Big => "GET /big",
+            Kind::Wait => "GET /wait",
+            Kind::Slow => "GET /slow",
+            Kind::Pieces => "GET /pieces",
+            Kind::Broken => "GET /broken",
+            Kind::Never => "GET /never",
+            Kind::Gone => "GET /gone",
+            Kind::Echo => "POST /echo",
+            Kind::Count => "POST /count",
+            Kind::Bad => "bad",
+        };
+        let head = format!("{path}/{}/{}\nhost: h\n", self.key, self.n);
+        self.is_sent = !path.starts_with("POST");
+        frame(self.id, if self.is_sent { 2 } else { 1 }, head.as_bytes())
+    }
+
+    /// Whether nothing more is expected of it.
+    fn is_done(&self) -> bool {
+        self.is_over || self.is_reset || self.was_reset
+    }
+
+    /// The status and the content that it must receive.
+    fn wanted(&self) -> (u16, Vec<u8>) {
+        match self.kind {
+            Kind::Echo if !self.stalls => (200, self.body.clone()),
+            Kind::Count if !self.stalls => (200, self.body.len().to_string().into_bytes()),
+            Kind::Echo | Kind::Count => (408, Vec::new()),
+            Kind::Never => (503, Vec::new()),
+            Kind::Bad => (400, Vec::new()),
+            Kind::Gone => (200, b"gone".to_vec()),
+            Kind::Big | Kind::Wait | Kind::Slow | Kind::Pieces | Kind::Broken => {
+                (200, content(self.key, self.n))
+            }
+        }
+    }
+
+    /// Checks what it has received so far.
+    fn check(&self, may_refuse: bool) -> Result<(), String> {
+        let Some(status) = self.status else { return Ok(()) };
+        let (wanted, bytes) = self.wanted();
+        if may_refuse && status == 503 {
+            return Ok(());
+        }
+        if status != wanted {
+            return Err(format!("{self:?} was answered {status}"));
+        }
+        let is_right = match status {
+            200 if self.is_over => self.heard == bytes,
+            200 => bytes.starts_with(&self.heard),
+            _ => true, // The text of an error is the application's.
+        };
+        if is_right { Ok(()) } else { Err(format!("{self:?} has the content of another")) }
+    }
+}
+
+impl Client {
+    /// A client whose keys begin at `first_key`.
+    pub(super) fn draw(prng: &mut Prng, network: &mut Network, first_key: u32) -> Self {
+        let most = [1, 5, 50, 80][prng.below(4) as usize];
+        let count = 1 + prng.below(most) as u32;
+        let mut id = 0;
+        let streams = (0..count).map(|n| {
+            id += 1 + prng.below(3) as u32;
+            Stream::draw(prng, (first_key + n, id))
+        });
+        let streams = streams.collect();
+        Client {
+            link: network.add([300, 16 * 1024][prng.below(2) as usize]),
+            streams,
+            input: Vec::new(),
+            output: Vec::new(),
+            window_out: WINDOW,
+            window_in: WINDOW,
+            at_once: [1, 4, 50, 50][prng.below(4) as usize],
+            // A client that reads slowly learns late that it may send more: it does not do so with much to read.
+            pause_max: [100, 3000, 20_000][prng.below(if count > 5 { 2 } else { 3 }) as usize],
+            read_max: [20_000, 2000, 60][prng.below(if count > 5 { 2 } else { 3 }) as usize],
+            next_at: Instant::ZERO + Duration::from_micros(prng.below(5000)),
+            away: None,
+            breaks_in: prng.chance(1, 12).then(|| prng.below(60)),
+            has_broken: false,
+            has_finished: false,
+            hash: 0,
+        }
+    }
+
+    pub(super) fn next_at(&self, network: &Network) -> Instant {
+        if self.is_gone(network) { Instant::MAX } else { self.next_at }
+    }
+
+    pub(super) fn is_gone(&self, network: &Network) -> bool {
+        let link = network.link(self.link);
+        matches!(link.stage, Stage::Over | Stage::Refused) && !link.has_unread()
+    }
+
+    /// Whether its connection may end before its streams are answered.
+    pub(super) fn is_excused(&self, network: &Network) -> bool {
+        self.has_broken || network.link(self.link).has_left
+    }
+
+    /// Whether the handler of `key` may believe that its client has gone.
+    pub(super) fn has_gone(&self, network: &Network, key: u32) -> Option<bool> {
+        let stream = self.streams.iter().find(|stream| stream.key == key)?;
+        let link = network.link(self.link);
+        Some(stream.is_reset || self.has_finished || self.is_excused(network) || !link.is_live())
+    }
+
+    /// Acts, if it is time.
+    pub(super) fn act(&mut self, network: &mut Network, prng: &mut Prng) -> Result<(), String> {
+        let now = network.now();
+        if now < self.next_at || self.is_gone(network) {
+            return Ok(());
+        }
+        self.next_at = now + Duration::from_micros(1 + prng.below(self.pause_max));
+        if network.link(self.link).stage == Stage::Unborn {
+            network.connect(self.link);
+            return Ok(());
+        }
+        if network.breaks() {
+            network.leave(self.link);
+            return Ok(());
+        }
+        let heard = network.read(self.link, 1 + prng.below(self.read_max) as usize);
+        let is_busy = !heard.is_empty() || !self.output.is_empty();
+        self.input.extend(heard);
+        while self.hear()? {}
+        if !self.has_finished && !self.has_broken {
+            self.speak(prng);
+        }
+        if !is_busy && self.output.is_empty() {
+            self.next_at = now + IDLE_PAUSE; // It waits for the server.
+        }
+        let taken = network.say(self.link, &self.output);
+        self.output.drain(..taken);
+        let is_idle =
+            self.output.is_empty() && self.streams.iter().all(|stream| self.is_settled(stream));
+        if is_idle && !self.has_finished && !self.has_broken {
+            self.has_finished = true;
+            network.finish(self.link);
+        }
+        Ok(())
+    }
+
+    fn is_refused(&self, stream: &Stream) -> bool {
+        self.away.is_some_and(|last| stream.id > last)
+    }
+
+    fn is_settled(&self, stream: &Stream) -> bool {
+        stream.is_done() || self.is_refused(stream)
+    }
+
+    /// One more frame, on one of the streams.
+    fn speak(&mut self, prng: &mut Prng) {
+        if let Some(left) = &mut self.breaks_in {
+            if *left == 0 {
+                self.has_broken = true;
+                self.output.extend(frame(0, 99, b"?"));
+                return;
+            }
+            *left -= 1;
+        }
+        let away = self.away;
+        let is_live = |stream: &Stream| stream.is_open && !stream.is_done();
+        let open = self.streams.iter().filter(|stream| is_live(stream)).count();
+        let is_new = |stream: &&mut Stream| !stream.is_open;
+        if open < self.at_once
+            && away.is_none()
+            && prng.chance(1, 2)
+            && let Some(stream) = self.streams.iter_mut().find(is_new)
+        {
+            self.output.extend(stream.open());
+        }
+        for stream in self.streams.iter_mut().filter(|stream| is_live(stream)) {
+            let room = stream.window_out.min(self.window_out).max(0) as usize;
+            let left = stream.body.len() - stream.sent;
+            let len = left.min(room).min(1 + prng.below(900) as usize);
+            let is_last = len == left;
+            let stops = is_last && stream.stalls || len == 0 && !is_last;
+            if !stream.is_sent && !stops && prng.chance(1, 2) {
+                let bytes = &stream.body[stream.sent..stream.sent + len];
+                self.output.extend(frame(stream.id, if is_last { 5 } else { 4 }, bytes));
+                stream.sent += len;
+                stream.is_sent = is_last;
+                stream.window_out -= len as i64;
+                self.window_out -= len as i64;
+            }
+            match &mut stream.reset_in {
+                Some(0) => {
+                    self.output.extend(frame(stream.id, 6, b""));
+                    stream.is_reset = true;
+                }
+                Some(left) => *left -= 1,
+                None => {}
+            }
+            if stream.window_in < STREAM_WINDOW / 2 && prng.chance(1, 3) {
+                let more = 1 + prng.below(STREAM_WINDOW as u64);
+                stream.window_in += more as i64;
+                self.output.extend(frame(stream.id, 7, &(more as u32).to_be_bytes()));
+            }
+        }
+        if self.window_in < WINDOW / 2 && prng.chance(1, 2) {
+            let more = 1 + prng.below(WINDOW as u64);
+            self.window_in += more as i64;
+            self.output.extend(frame(0, 7, &(more as u32).to_be_bytes()));
+        }
+    }
+
+    /// Reads one frame. Returns whether there was one.
+    fn hear(&mut self) -> Result<bool, String> {
+        let Some((header, rest)) = self.input.split_first_chunk::<7>() else { return Ok(false) };
+        let len = usize::from(u16::from_be_bytes([header[5], header[6]]));
+        let Some(payload) = rest.get(..len) else { return Ok(false) };
+        let id = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
+        let (kind, payload) = (header[4], payload.to_vec());
+        self.input.drain(..7 + len);
+        for byte in [kind].iter().chain(&payload) {
+            self.hash = self.hash.rotate_left(5) ^ u64::from(*byte);
+        }
+        let number = || -> Result<u32, String> {
+            let bytes = payload.as_slice().try_into();
+            bytes.map(u32::from_be_bytes).map_err(|_| "a number of another length".into())
+        };
+        match (kind, id) {
+            (7, 0) => self.window_out += i64::from(number()?),
+            (8, 0) => self.away = Some(number()?),
+            _ => self.hear_stream(id, kind, &payload)?,
+        }
+        Ok(true)
+    }
+
+    fn hear_stream(&mut self, id: u32, kind: u8, payload: &[u8]) -> Result<(), String> {
+        let refused = self.away.is_some_and(|last| id > last);
+        let streams = &mut self.streams;
+        let Some(stream) = streams.iter_mut().find(|stream| stream.id == id && stream.is_open)
+        else {
+            return Err(format!("a frame of {kind} for stream {id}, which was not opened"));
+        };
+        let about = |what: &str, stream: &Stream| Err(format!("{what}: {stream:?}"));
+        if refused {
+            return about("a frame for a stream that is not served", stream);
+        }
+        if stream.was_reset || stream.is_over && kind != 6 {
+            return about("a frame behind the end", stream);
+        }
+        match kind {
+            3 if stream.status.is_some() => return about("a second answer", stream),
+            3 => {
+                let line = payload.split(|&byte| byte == b'\n').next().unwrap_or_default();
+                let status = std::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
+                stream.status = Some(status.ok_or("a head without a status")?);
+            }
+            4 | 5 => {
+                if stream.status.is_none() {
+                    return about("content before its head", stream);
+                }
+                stream.window_in -= payload.len() as i64;
+                self.window_in -= payload.len() as i64;
+                if stream.window_in < 0 || self.window_in < 0 {
+                    return about("content beyond the window", stream);
+                }
+                stream.heard.extend_from_slice(payload);
+                stream.is_over = kind == 5;
+            }
+            6 => stream.was_reset = true,
+            7 => {
+                let bytes = payload.try_into().map_err(|_| "a window of another length")?;
+                stream.window_out += i64::from(u32::from_be_bytes(bytes));
+            }
+            _ => return about("a frame of no known kind", stream),
+        }
+        if stream.is_reset { Ok(()) } else { stream.check(false) }
+    }
+
+    /// Checks, once it is gone, that each stream got what it had to. `is_cut` says that the server has cut
+    /// connections.
+    pub(super) fn settle(
+        &self,
+        network: &Network,
+        is_cut: bool,
+        begun: impl Fn(u32) -> u32,
+    ) -> Result<usize, String> {
+        let is_excused = is_cut || self.is_excused(network);
+        let mut answers = 0;
+        for stream in &self.streams {
+            let begun = begun(stream.key);
+            if begun > 1 || begun > 0 && (!stream.is_open || self.is_refused(stream)) {
+                return Err(format!("it was begun {begun} times: {stream:?}"));
+            }
+            stream.check(false)?;
+            answers += usize::from(stream.is_over);
+            let is_answered = match stream.kind {
+                Kind::Broken => stream.was_reset && !stream.is_over,
+                _ => stream.is_over,
+            };
+            let is_needed = stream.is_open && !stream.is_reset && !self.is_refused(stream);
+            if is_needed && !is_answered && !is_excused {
+                return Err(format!("it was not answered: {stream:?}"));
+            }
+        }
+        Ok(answers)
+    }
+}

@@ -1,0 +1,70 @@
+//! The worker under a protocol with streams, which no user sees: up to fifty exchanges at once on a connection,
+//! windows in both directions, resets, and a farewell that names the last stream served.
+//!
+//! ```text
+//!  client (own codec, own windows) ──▶ network ──▶ the worker over `Toy` ──▶ app
+//!     └── oracle: what each stream must receive, and may not
+//! ```
+//!
+//! It is there to show that nothing in the worker depends on one request at a time. `protocol` and `stream`
+//! implement the interface of `core::protocol` over `connection`; `client` knows nothing of them but the frames, checks every byte
+//! as it comes, and `world` what is left at the end:
+//!
+//! * each stream gets its own answer, whole, whatever happens to the streams beside it;
+//! * no content comes beyond a window that the client has granted;
+//! * a handler learns that its client has gone only if it has;
+//! * no task is polled that was not woken;
+//! * what is refused by the farewell was never begun; and nothing is left over.
+
+mod app;
+mod client;
+mod connection;
+mod frame;
+mod protocol;
+mod state;
+mod stream;
+mod world;
+
+use super::Report;
+use super::trace::Trace;
+
+/// Runs the simulation of `seed`.
+pub(super) fn run(seed: u64, trace: Trace) -> Result<Report, String> {
+    world::World::new(seed, trace).run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: the worker keeps every promise to each of many streams under `STREAMS_SEEDS` seeds, and they are
+    /// not idle ones.
+    #[test]
+    fn seeds() {
+        let seeds =
+            std::env::var("STREAMS_SEEDS").map_or(100, |seeds| seeds.parse().expect("a number"));
+        let (mut failed, mut answers) = (0, 0);
+        for seed in 0..seeds {
+            let run = || run(seed, Trace::default());
+            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            match ran.unwrap_or_else(|_| Err("panicked".into())) {
+                Ok(report) => answers += report.answers,
+                Err(what) => {
+                    failed += 1;
+                    eprintln!("seed {seed}: {what}");
+                }
+            }
+        }
+        assert_eq!(failed, 0, "of {seeds} seeds");
+        assert!(answers as u64 > 10 * seeds, "{answers}");
+    }
+
+    /// Purpose: a seed replays exactly.
+    #[test]
+    fn deterministic() {
+        for seed in [1, 5, 9] {
+            let run = || run(seed, Trace::default());
+            assert_eq!(run(), run());
+        }
+    }
+}
