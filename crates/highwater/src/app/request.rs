@@ -176,7 +176,7 @@ impl<'a> Request<'a> {
     }
 
     /// The peer's address, if the application asked for it: with [`PeerAddr`](super::PeerAddr) in a
-    /// handler, or [`Router::peer_addresses`](super::Router::peer_addresses).
+    /// handler, or [`Router::peer_addresses`](super::Router::peer_addresses). The peer of a Unix socket has none.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }

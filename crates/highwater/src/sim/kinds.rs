@@ -45,11 +45,13 @@ pub enum Kind {
     Crowd,
     /// A crowd at one address, and one client at another: each address has its share of a standing queue.
     Unequal,
+    /// Several listeners, of which the last has no gate, as Unix sockets have none.
+    Listeners,
 }
 
 impl Kind {
     /// Every kind, and its name for `--with`.
-    const TABLE: [(Kind, &'static str, Status); 13] = [
+    const TABLE: [(Kind, &'static str, Status); 14] = [
         (Kind::Wakes, "wakes", Status::Passes),
         (Kind::Streams, "streams", Status::Passes),
         (Kind::Prompt, "prompt", Status::Passes),
@@ -63,6 +65,7 @@ impl Kind {
         (Kind::Proxies, "proxies", Status::Passes),
         (Kind::Crowd, "crowd", Status::Passes),
         (Kind::Unequal, "unequal", Status::Passes),
+        (Kind::Listeners, "listeners", Status::Passes),
     ];
 
     /// Every kind.

@@ -36,6 +36,7 @@ mod due;
 mod faults;
 mod kinds;
 mod link;
+mod listener;
 mod network;
 mod oracle;
 mod reader;

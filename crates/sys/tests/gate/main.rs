@@ -128,7 +128,7 @@ fn gated(address: &str, count: usize, limit: u32) -> (Listeners, SocketAddr, Soc
         let another = listeners[0].another().unwrap();
         listeners.push(another);
     }
-    let gate = SocketGate::attach(address, &listeners, limit).unwrap();
+    let gate = SocketGate::attach(&[(address, &listeners)], limit).unwrap();
     (Listeners::of(listeners), address, gate)
 }
 
@@ -136,7 +136,7 @@ fn gated(address: &str, count: usize, limit: u32) -> (Listeners, SocketAddr, Soc
 fn gated_behind(address: &str, backlog: u32, limit: u32) -> (Listeners, SocketAddr, SocketGate) {
     let listeners = vec![Listener::bind(address.parse().unwrap(), backlog).unwrap()];
     let address = listeners[0].local_addr().unwrap();
-    let gate = SocketGate::attach(address, &listeners, limit).unwrap();
+    let gate = SocketGate::attach(&[(address, &listeners)], limit).unwrap();
     (Listeners::of(listeners), address, gate)
 }
 

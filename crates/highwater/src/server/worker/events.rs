@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use highwater_core::driver::{ConnId, Event};
+use highwater_core::driver::{ConnId, Event, ListenerId};
 use highwater_core::time::{Clock, Instant};
 
 use super::exchange::ExchangeId;
@@ -33,7 +33,7 @@ impl<C: Clock> WorkerState<C> {
         self.freshen();
         self.parts.turn.count_event();
         let id = match event {
-            Event::Accepted(id, peer) => return self.accepted(id, peer),
+            Event::Accepted(id, at, peer) => return self.accepted(id, at, peer),
             Event::AcceptFailed(error) => {
                 self.parts.metrics.accept_failed(error);
                 return self.parts.acceptor.failed(self.parts.turn.now);
@@ -62,7 +62,7 @@ impl<C: Clock> WorkerState<C> {
         }
     }
 
-    fn accepted(&mut self, id: ConnId, peer: Option<SocketAddr>) {
+    fn accepted(&mut self, id: ConnId, at: ListenerId, peer: Option<SocketAddr>) {
         let WorkerState { connections, parts, .. } = self;
         let now = parts.turn.now;
         let connection = connections.open(id, peer, now);
@@ -71,8 +71,11 @@ impl<C: Clock> WorkerState<C> {
             connection.protocol.drain(now);
         }
         parts.agenda.touch(id, connection);
-        parts.admission.gate.accepted();
-        parts.acceptor.accepted();
+        match parts.acceptor.accepted(at) {
+            true => parts.admission.gate.accepted(),
+            false => parts.metrics.connections_ungated.add(1),
+        }
+        parts.metrics.connections_at[at.index()].add(1);
         parts.metrics.connections.add(1);
         parts.metrics.connections_active.set(u64::from(parts.acceptor.count()));
     }

@@ -60,15 +60,12 @@ impl<D: Driver> Worker<D> {
             self.make_room();
         }
         let Parts { acceptor, admission, turn, metrics, .. } = &mut self.state.parts;
-        if let Some(backlog) = acceptor.fit_backlog(&admission.gate, turn.now) {
-            self.driver.backlog(backlog);
-        }
+        let driver = &mut self.driver;
+        acceptor.fit_backlog(&admission.gate, turn.now, |at, backlog| driver.backlog(at, backlog));
         if plan.became_full {
             metrics.rejected(Rejection::AcceptConnectionsMax);
         }
-        if let Some(accepting) = acceptor.decide(&admission.gate, turn.now) {
-            self.driver.accept(accepting);
-        }
+        acceptor.decide(&admission.gate, turn.now, |at, accepting| driver.accept(at, accepting));
     }
 
     /// Closes connections to make room for others.

@@ -88,6 +88,7 @@ use crate::metrics::{Rejection, Timeout, WorkerMetrics};
 use crate::proxies::TrustedProxies;
 
 pub(in crate::server) use self::accept::BACKLOG;
+pub(crate) use self::accept::ListenerTerms;
 pub(in crate::server) use self::body_memory::BodyMemory;
 pub(crate) use self::inbox::Inbox;
 pub(in crate::server) use self::room::RoomPolicy;
@@ -102,6 +103,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) limits: Limits,
     /// Most connections it holds; beyond it, accepting pauses.
     pub(crate) connections_max: u32,
+    /// The listeners of its driver.
+    pub(crate) listeners: Vec<ListenerTerms>,
     /// Its metrics.
     pub(crate) metrics: Arc<WorkerMetrics>,
     /// Its side of the gate.
@@ -124,6 +127,7 @@ impl WorkerConfig {
             app,
             limits: config.limits.clone(),
             connections_max: config.connections_max.unwrap_or(u32::MAX),
+            listeners: vec![ListenerTerms::default()],
             metrics,
             gate: WorkerGate::open(),
             terms: config.terms(),
@@ -184,7 +188,7 @@ impl<D: Driver> Worker<D> {
         let parts = Parts {
             metrics: config.metrics,
             turn,
-            acceptor: Acceptor::new(config.connections_max),
+            acceptor: Acceptor::new(config.connections_max, config.listeners),
             admission: WorkerAdmission::new(config.gate, config.terms, now),
             tasks: Tasks::new(inbox, pool),
             encoder: Encoder::new(config.limits, now, today),
@@ -271,7 +275,13 @@ impl<D: Driver> Worker<D> {
                 parts.agenda.touch(id, connection);
             }
         }
-        driver.accept(Accepting::Closed);
+        let is_short = parts.acceptor.restore_backlog();
+        for listener in parts.acceptor.ids() {
+            if is_short {
+                driver.backlog(listener, BACKLOG);
+            }
+            driver.accept(listener, Accepting::Closed);
+        }
         self.flush();
     }
 
