@@ -153,6 +153,11 @@ bench-todos-full: bench-build ## Measure reads of the full Todo service through 
 	bench/build.sh gin-todos autocannon
 	$(call bench_run,todos-full)
 
+.PHONY: bench-todos-workers
+bench-todos-workers: bench-build ## Measure how many commands per second one and two workers of the Todo service apply, two minutes
+	cargo build --release --locked -p highwater-todos
+	$(call bench_run,todos-workers)
+
 .PHONY: bench-load
 bench-load: bench-build ## Measure highwater load beside wrk and wrk2, one core each, seven minutes; LOAD='--rounds 2' for less
 	bench/build.sh floor wrk wrk2
@@ -174,7 +179,7 @@ bench-all: bench-build ## Run every plan but recut, which needs an old build, in
 	  else $(call bench_run,$$plan); fi || status=1; done; exit $$status
 
 .PHONY: load-thousand
-load-thousand: ## Is a server that answers ever reported as dead? A thousand overloads beside a busy process, half an hour; RUNS=50 for less
+load-thousand: ## Is a server that answers ever reported as dead? A thousand overloads beside a busy process, a quarter of an hour; RUNS=50 for less
 	cargo build --profile fast --locked -p highwater-cli -p highwater-arena
 	scripts/load-thousand.sh
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Is a working server ever reported as dead? Runs `highwater load` a thousand times for a second, at 1.2 to 4 times
+# Is a working server ever reported as dead? Runs `highwater load` a thousand times for half a second, at 1.2 to 4 times
 # the capacity of a server whose requests take a millisecond, beside a process that takes the client's CPU; every fourth
 # run at nice 19. Fails if a run reports a goodput of 0; a run whose client got no CPU reports that it measured nothing, by
 # `null` and by its exit status. `make load-thousand`; RUNS=50 for less.
@@ -50,7 +50,7 @@ for ((run = 0; run < runs; run++)); do
   started+=("$busy")
   status=0
   taskset -c "$first" nice -n "$nice" timeout 60 "$bin/highwater" load "$url/work?us=1000" --json --quiet \
-    --rate "$rate" --close --deadline 200ms --connections 2000 --warmup 500ms --duration 1s \
+    --rate "$rate" --close --deadline 200ms --connections 2000 --warmup 200ms --duration 500ms \
     --seed "$run" --transport "$transport" >"$scratch/json" 2>"$scratch/said" || status=$?
   kill "$busy" 2>/dev/null || true
   wait "$busy" 2>/dev/null || true

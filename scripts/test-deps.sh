@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the tests need and this machine lacks; usually there are none. Prints what it
-# installs, and starts no service: the tests start their own, on their own ports and in their own folders.
+# Installs the Debian packages that the tests need and this machine lacks, and the compiler's llvm-tools; usually there
+# is nothing to do. Prints what it installs, and starts no service: the tests start their own, on their own ports and in
+# their own folders.
 #
 #   scripts/test-deps.sh           install what is missing
 #   scripts/test-deps.sh --check   only list what is missing; exit 1 if anything is
@@ -31,6 +32,7 @@ curl                curl             another client, to query the services
 
 main() {
   local missing
+  [ "${1:-}" = --check ] || add_llvm_tools
   missing=$(missing_packages)
   [ -n "$missing" ] || return 0
   if [ "${1:-}" = --check ]; then
@@ -65,6 +67,15 @@ is_here() {
     return
   fi
   command -v "$1" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null
+}
+
+# `highwater pgo` merges profiles with llvm-profdata, which is a component of the toolchain. Compilers that rustup does not
+# manage, and machines without a network, skip its tests.
+add_llvm_tools() {
+  command -v rustup >/dev/null || return 0
+  ! compgen -G "$(rustc --print sysroot)/lib/rustlib/*/bin/llvm-profdata" >/dev/null || return 0
+  echo "test-deps: adding llvm-tools to the toolchain"
+  rustup component add llvm-tools || echo "test-deps: without llvm-tools the tests of profiles are skipped" >&2
 }
 
 # Runs as root. A package with a service starts it on installation unless policy-rc.d forbids that; if there is no such

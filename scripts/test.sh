@@ -54,6 +54,7 @@ what_works() {
   done
   ! { command -v java && command -v mvn; } >/dev/null || echo kafka
   ! scripts/services/chromium.sh path >/dev/null 2>&1 || echo chromium
+  ! compgen -G "$(rustc --print sysroot)/lib/rustlib/*/bin/llvm-profdata" >/dev/null || echo llvm-tools
   [ ! -e .git ] || echo git
   [ ! -x "${CARGO_TARGET_DIR:-target}/tools/bin/mdbook" ] || echo mdbook
   [ "$(nproc)" -lt 2 ] || echo cpus

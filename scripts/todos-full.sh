@@ -4,11 +4,13 @@
 #
 #   HW_PG_PORT, HW_REDIS_PORT, HW_KAFKA_PORT, HW_NGINX_PORT   other ports (25432, 26379, 29092, 28080)
 #   TODOS_PORT=18081                                          the first instance's; then its metrics', and so on
+#   WORKERS=1                                                 0: writes wait until you start a worker
 #   BINARY=target/debug/highwater-todos                       a service that is built already
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 port=${TODOS_PORT:-18081}
+workers=${WORKERS:-1}
 logs=target/run/todos-full
 started=()
 processes=()
@@ -74,12 +76,16 @@ KAFKA_BROKERS=$url
 JWT_SECRET=${JWT_SECRET:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
 export DATABASE_URL REDIS_URL KAFKA_BROKERS JWT_SECRET
 
-run worker worker --metrics "127.0.0.1:$((port + 4))"
+for ((number = 0; number < workers; number++)); do
+  run "worker-$number" worker --metrics "127.0.0.1:$((port + 4 + number))"
+done
 run instance-1 --listen "127.0.0.1:$port" --metrics "127.0.0.1:$((port + 1))"
 run instance-2 --listen "127.0.0.1:$((port + 2))" --metrics "127.0.0.1:$((port + 3))"
 await "http://127.0.0.1:$port/ready"
 await "http://127.0.0.1:$((port + 2))/ready"
-await "http://127.0.0.1:$((port + 4))/livez"
+for ((number = 0; number < workers; number++)); do
+  await "http://127.0.0.1:$((port + 4 + number))/livez"
+done
 url=$(scripts/services/nginx.sh start "127.0.0.1:$port" "127.0.0.1:$((port + 2))")
 token=$("$binary" token --subject demo-user)
 
@@ -90,7 +96,9 @@ cat <<SAID
               http://127.0.0.1:$((port + 2))/todos?limit=10
   ready       http://127.0.0.1:$port/ready
   metrics     http://127.0.0.1:$((port + 1))/metrics    http://127.0.0.1:$((port + 3))/metrics
-              http://127.0.0.1:$((port + 4))/metrics    (the worker's)
+$(for ((number = 0; number < workers; number++)); do
+  printf '              http://127.0.0.1:%s/metrics    (the worker)\n' "$((port + 4 + number))"
+done)
   Postgres    $DATABASE_URL
   Redis       $REDIS_URL
   Kafka       $KAFKA_BROKERS

@@ -49,7 +49,8 @@ fn drains(place: &str, name: &str) {
         assert!(said.contains(&format!("stopping signal=SIG{name}")), "{place}, {name}: {said}");
     }
     assert!(
-        said.contains(" stopped address=") && said.contains(" answered=1 connections_cut=0"),
+        said.contains(" stopped address=")
+            && said.contains(" answered_in_drain=1 connections_cut=0"),
         "{place}, {name}: {said}"
     );
 }

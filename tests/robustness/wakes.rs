@@ -21,8 +21,9 @@ on_both_transports!(
     timers_awaited_elsewhere_fire,
 );
 
-/// Far more than a wake-up takes, far less than the next thing that would make the worker look.
-const SOON: Duration = Duration::from_secs(1);
+/// Far more than a wake-up takes, also on a busy machine, far less than the next thing that would make the worker look:
+/// the timeout of an idle connection.
+const SOON: Duration = Duration::from_secs(8);
 
 /// The pool's results and SIGTERM are heard soon.
 fn hears(mut server: Process, transport: Transport) {
@@ -95,8 +96,8 @@ fn after_an_upgraded_connection_was_reset(transport: Transport) {
     });
 }
 
-/// What another thread asks of an idle worker's runtime is done soon: asked for only after the worker
-/// has been left alone for two seconds.
+/// What another thread asks of an idle worker's runtime is done before the worker has another reason to look, which it gets
+/// after two seconds: the question how long it took.
 fn runs_soon(transport: Transport, path: &str) {
     for before in ["/", "/wait?ms=1", "/block?ms=1"] {
         let server = transport.serve(&[]);
@@ -105,7 +106,7 @@ fn runs_soon(transport: Transport, path: &str) {
         thread::sleep(Duration::from_millis(2500));
         let after = server.get("/ran-after").text().to_owned();
         let after: u64 = after.parse().expect("a number");
-        assert!(after < SOON.as_millis() as u64, "after {before}: it ran after {after} ms");
+        assert!(after < 2000, "after {before}: it ran after {after} ms");
         println!("{transport:?}: after {before}: it ran after {after} ms");
     }
 }

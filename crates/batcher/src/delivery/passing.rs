@@ -12,7 +12,7 @@ use super::dead_letters::{DeadLetters, bury, too_large};
 use super::direct::Direct;
 use super::session::{End, Session, is_refused};
 use crate::receipt::Answer;
-use crate::sink::kafka::{Error, Settings, bytes_alone, unavailable};
+use crate::sink::kafka::{Error, Settings, bytes_alone, not_taken, unavailable};
 use crate::{Batch, Written};
 
 /// Messages of records from memory are numbered from here on.
@@ -152,7 +152,7 @@ impl Passing {
             Err(error) => error,
         };
         if !is_refused(&error) {
-            return Err(unavailable(format!("Kafka: {error}")).into());
+            return Err(unavailable(not_taken(&settings.topic, &error)).into());
         }
         if self.is_single {
             // It was alone: it is the one.

@@ -16,7 +16,9 @@ use super::session::{End, Fate, Session, is_refused};
 use super::suspects::Suspects;
 use super::window::{Done, Entry, Window};
 use super::{DeliveryOptions, Stop};
-use crate::sink::kafka::{Error, ErrorKind, Settings, Topic, bytes_alone, look, unavailable};
+use crate::sink::kafka::{
+    Error, ErrorKind, Settings, Topic, bytes_alone, look, not_taken, unavailable,
+};
 
 /// The timeout for checking the topic.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -142,7 +144,6 @@ impl Run {
             Err(error) => return error.into(),
         };
         self.progress.sessions.fetch_add(1, Ordering::Relaxed);
-        self.progress.say(None);
         self.reader = self.consumer.reader();
         self.is_at_end = false;
         let end = self.deliver(&session);
@@ -243,6 +244,10 @@ impl Run {
         }
         self.tell(is_done);
         if is_done && self.done.records == 0 {
+            // There is nothing that Kafka could refuse; otherwise only an answer shows that the trouble has passed.
+            if self.passing.is_none() {
+                self.progress.say(None);
+            }
             self.pass(session)?;
         }
         if let Some(until) = self.stop.until() {
@@ -354,7 +359,7 @@ impl Run {
             end = Some(if is_refused {
                 End::Again
             } else {
-                unavailable(format!("Kafka: {error}")).into()
+                unavailable(not_taken(&self.settings.topic, &error)).into()
             });
         }
         match (end, session.fatal()) {

@@ -206,10 +206,10 @@ impl Running {
             None => Ok(()),
         };
         if !std::mem::replace(&mut self.has_stopped, true) {
-            let answered = self.answered().saturating_sub(answered_before);
+            let answered_in_drain = self.answered().saturating_sub(answered_before);
             let cut = self.workers.cut_count();
             let (address, others) = self.listed();
-            tracing::info!(address, others, answered, connections_cut = cut, "stopped");
+            tracing::info!(address, others, answered_in_drain, connections_cut = cut, "stopped");
         }
         outcome.and(observed).map_err(ServerError::Worker)
     }

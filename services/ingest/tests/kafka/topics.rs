@@ -1,6 +1,7 @@
-//! Topics that get another number of partitions than before.
+//! Topics without rights, and topics that get another number of partitions than before.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 use highwater_testkit::Process;
 use rdkafka::admin::{AdminOptions, NewPartitions};
@@ -12,6 +13,69 @@ use crate::{arguments, start};
 fn post(gateway: &Process, number: usize) -> u16 {
     let fields = format!("Record-Key: {}\r\n", number % 12);
     gateway.connect().call("POST", "/e", &fields, format!("{number:05}")).status
+}
+
+/// A broker with authorization. A topic without rules is open to everybody; one with rules to those that they allow.
+const AUTHORIZATION: &str =
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true";
+
+/// Allows everybody an operation on a topic.
+fn allow(own: &Own, operation: &str, topic: &str) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/kafka.sh");
+    let url = own.url();
+    let output = Command::new(script)
+        .args(["tool", "org.apache.kafka.tools.AclCommand", "--bootstrap-server", &url, "--add"])
+        .args(["--force", "--allow-principal", "User:ANONYMOUS"])
+        .args(["--operation", operation, "--topic", topic])
+        .output()
+        .expect("the script runs");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+/// Purpose: a topic to which the gateway may not write, or which it may not see, is named in the log with the right that is
+/// missing. `disk` keeps what it has acknowledged, and no record becomes a dead letter; `kafka` answers 503. Once the right
+/// is given, all is delivered, each record once, without a restart.
+#[test]
+fn a_topic_without_rights() {
+    let Some(own) = Own::start(AUTHORIZATION) else { return };
+    let url = own.url();
+    for (ack, has, reason) in [
+        ("disk", "Describe", "not authorized to write to topic"),
+        ("disk", "DescribeConfigs", "exists, but this client is not authorized to see it"),
+        ("kafka", "Describe", "not authorized to write to topic"),
+    ] {
+        let (topic, place) = (unique("rights"), Place::new("rights"));
+        create(&url, &topic, 2, &[]);
+        allow(&own, has, &topic);
+        let mut flags = arguments(ack, &url, &topic, place.path());
+        flags.extend(["--partitions=2", "--ack-timeout=2s"]);
+        let gateway = start(0, &flags);
+        let taken = if ack == "kafka" {
+            assert_eq!(post(&gateway, 0), 503);
+            0
+        } else {
+            (0..20).for_each(|number| assert_eq!(post(&gateway, number), 202));
+            20
+        };
+        eventually(&format!("the log names the reason: {}", gateway.said()), || {
+            let said = gateway.said();
+            [reason, &topic, "operations Describe and Write"].iter().all(|word| said.contains(word))
+        });
+        assert_eq!(records(&gateway, "delivered"), 0);
+        assert!(!gateway.said().contains("delivered again"), "{}", gateway.said());
+        allow(&own, "Write", &topic);
+        eventually("it takes records", || post(&gateway, taken) == 202);
+        eventually("all is delivered", || gateway.metric("highwater_ingest_pending") == 0.0);
+        let dead = std::fs::read(place.path().join("dead-letters.jsonl")).unwrap_or_default();
+        assert!(dead.is_empty(), "no record is at fault: {}", String::from_utf8_lossy(&dead));
+        gateway.stop();
+        allow(&own, "Read", &topic);
+        let seen: Vec<_> = consume(&url, &topic).into_iter().map(|one| one.value).collect();
+        let values: BTreeSet<_> = seen.iter().collect();
+        assert_eq!((seen.len(), values.len()), (taken + 1, taken + 1), "each once");
+    }
 }
 
 /// Purpose: a topic that gets more partitions while the gateway runs changes nothing for it, also after the broker was

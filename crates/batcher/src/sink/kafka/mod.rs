@@ -31,4 +31,4 @@ pub use topic::partitions_of_topic;
 pub(crate) use error::unavailable;
 pub(crate) use events::{Events, OnEvent};
 pub(crate) use message::{bytes_alone, id_of, message};
-pub(crate) use topic::{Topic, look};
+pub(crate) use topic::{Topic, look, not_taken};

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::error::KafkaError;
-use rdkafka::message::{BorrowedMessage, DeliveryResult};
+use rdkafka::message::{BorrowedMessage, DeliveryResult, Message as _};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::events::OnEvent;
 use super::message::{bytes_alone, id_of};
+use super::topic::not_taken;
 use crate::{Answer, Failure, FailureKind, Outcome, Refusal, Written};
 
 /// A batch in flight. Each of its messages holds a reference; dropping the last one answers.
@@ -193,7 +194,7 @@ impl Pending {
         if kind == FailureKind::Unavailable {
             self.room.look_again.store(true, Ordering::Relaxed);
         }
-        Failure::new(kind, format!("Kafka: {error}"))
+        Failure::new(kind, not_taken(message.topic(), error))
     }
 
     /// The index of a message in the batch, by its id.

@@ -39,18 +39,15 @@ pub(crate) fn look(settings: &Settings, timeout: Duration) -> Result<Topic, Erro
     let deadline = Instant::now() + timeout;
     let asks = questioner(settings)?;
     let admin = AdminClient::from_config(&settings.config()).map_err(wrong)?;
-    let mut created = false;
+    let mut creation = None;
     let partitions = loop {
-        match count(&asks, settings, deadline)? {
-            Some(partitions) => break partitions,
-            None if created => {
-                wait(deadline, "the topic was created, but the cluster does not know it yet")?
+        match (count(&asks, settings, deadline)?, &creation) {
+            (Some(partitions), _) => break partitions,
+            (None, Some(creation)) => wait(deadline, || unseen(settings, creation))?,
+            (None, None) if settings.create_topic => {
+                creation = Some(create(&admin, settings, deadline)?);
             }
-            None if settings.create_topic => {
-                create(&admin, settings, deadline)?;
-                created = true;
-            }
-            None => {
+            (None, None) => {
                 let text = format!(
                     "topic {} does not exist, and creating it is not allowed; create it with {} partitions",
                     settings.topic, settings.partitions
@@ -89,12 +86,53 @@ fn wrong(error: KafkaError) -> Error {
     Error::new(ErrorKind::Setting, format!("Kafka: {error}"))
 }
 
-fn wait(deadline: Instant, what: &str) -> Result<(), Error> {
-    if Instant::now() >= deadline {
-        return Err(unavailable(what));
+/// Waits a moment before the topic is looked at again, as long as there is time for that.
+fn wait(deadline: Instant, why: impl Fn() -> Error) -> Result<(), Error> {
+    if Instant::now() + QUESTION >= deadline {
+        return Err(why());
     }
     thread::sleep(Duration::from_millis(50));
     Ok(())
+}
+
+/// How the topic came to exist.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Creation {
+    /// We have created it.
+    Ours,
+    /// Kafka says that it exists. Another process was faster, or the topic is hidden from us.
+    Existed,
+}
+
+/// The error of a topic that exists, and is not in the cluster's list of topics.
+fn unseen(settings: &Settings, creation: &Creation) -> Error {
+    let topic = &settings.topic;
+    unavailable(match creation {
+        Creation::Ours => {
+            format!("topic {topic} was created, but the cluster does not know it yet")
+        }
+        Creation::Existed => format!(
+            "topic {topic} exists, but this client is not authorized to see it; {}",
+            rights(topic)
+        ),
+    })
+}
+
+/// The remedy for missing rights.
+fn rights(topic: &str) -> String {
+    format!(
+        "allow it the operations Describe and Write (kafka-acls --add --operation Write --topic {topic} …)"
+    )
+}
+
+/// Why Kafka has not taken a message for this topic, with a remedy if rights are missing.
+pub(crate) fn not_taken(topic: &str, error: &KafkaError) -> String {
+    match error.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::TopicAuthorizationFailed) => {
+            format!("this client is not authorized to write to topic {topic}; {}", rights(topic))
+        }
+        _ => format!("Kafka: {error}"),
+    }
 }
 
 /// How many partitions it has; `None` if there is no such topic.
@@ -138,7 +176,7 @@ fn create(
     admin: &AdminClient<DefaultClientContext>,
     settings: &Settings,
     deadline: Instant,
-) -> Result<(), Error> {
+) -> Result<Creation, Error> {
     let replicas = TopicReplication::Fixed(settings.replication.map_or(-1, i32::from));
     let new = NewTopic::new(&settings.topic, settings.partitions as i32, replicas);
     let failed =
@@ -151,10 +189,17 @@ fn create(
         Some(Ok(_)) => {
             let (topic, partitions) = (&settings.topic, settings.partitions);
             tracing::info!(%topic, partitions, "created the topic");
-            Ok(())
+            Ok(Creation::Ours)
         }
-        // Another process was faster.
-        Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(()),
+        Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => Ok(Creation::Existed),
+        Some(Err((
+            _,
+            code @ (RDKafkaErrorCode::TopicAuthorizationFailed
+            | RDKafkaErrorCode::ClusterAuthorizationFailed),
+        ))) => Err(failed(format!(
+            "{code}. If it exists, {}; else allow the operation Create, or create it",
+            rights(&settings.topic)
+        ))),
         Some(Err((_, code))) => Err(failed(code.to_string())),
         None => Err(failed("no answer".to_owned())),
     }
