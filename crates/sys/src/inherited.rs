@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::call::check;
-use crate::socket::option;
+use crate::socket::{option, set_option};
 use crate::{Address, Listener};
 
 /// The first descriptor that is passed.
@@ -100,7 +100,9 @@ fn take(number: RawFd, name: Option<String>) -> io::Result<Inherited> {
         let path = unix_path(&fd)?;
         (Listener::of(fd, BACKLOG), Address::Unix(path))
     } else {
-        let listener = Listener::adopt(fd.into())?;
+        // As for a listener of our own: accepted connections inherit it.
+        set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
+        let listener = Listener::of(fd, BACKLOG);
         let address = Address::Tcp(listener.local_addr()?);
         (listener, address)
     };
@@ -108,7 +110,7 @@ fn take(number: RawFd, name: Option<String>) -> io::Result<Inherited> {
     Ok(Inherited { number, name, listener, address })
 }
 
-/// What a Unix listener's backlog is taken for: the kernel does not tell.
+/// What its backlog is taken for.
 const BACKLOG: u32 = 4096;
 
 /// The path of a listening Unix socket.

@@ -303,6 +303,28 @@ fn neighbours_are_unaffected() {
     });
 }
 
+/// Purpose: several addresses have one limit between them, and each keeps it; the neighbours are none of its business.
+#[test]
+fn addresses_share_the_limit() {
+    in_namespace(|| {
+        let bind = |address: &str| Listener::bind(address.parse().unwrap(), 64).unwrap();
+        let listeners = ["127.0.0.1:0", "[::1]:0", "127.0.0.2:0"].map(bind);
+        let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
+        let [first, second, third] = listeners.map(|listener| vec![listener]);
+        let places = [(addresses[0], &first[..]), (addresses[1], &second[..])];
+        let gate = SocketGate::attach(&places, 2).unwrap();
+        let _held = [connect(addresses[0]).unwrap(), connect(addresses[1]).unwrap()];
+        assert_refused(addresses[0]);
+        assert_refused(addresses[1]);
+        assert_eq!(gate.words().taken(), 2);
+        assert_eq!(gate.words().counts(), Counts { admitted: 2, reset: 2, ..Counts::default() });
+        connect(addresses[2]).unwrap();
+        gate.words().add_taken(-1);
+        connect(addresses[1]).unwrap();
+        drop((first, second, third));
+    });
+}
+
 /// Purpose: packets that begin no connection take no place: an answer to a connection that is over,
 /// and all those of one that is established but not accepted yet.
 #[test]

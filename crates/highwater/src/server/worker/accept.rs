@@ -74,6 +74,8 @@ pub(super) struct Acceptor {
     /// Open connections.
     count: u32,
     listeners: Vec<Entrance>,
+    /// How many of them the gate applies to.
+    gated: u32,
     /// Accepting failed; try again then. `MAX` if it did not.
     retry_at: Instant,
     /// There was no room for another connection at the end of the last turn.
@@ -110,6 +112,7 @@ impl Acceptor {
         Acceptor {
             connections_max: connections_max.max(1),
             count: 0,
+            gated: listeners.iter().filter(|terms| terms.is_gated).count() as u32,
             listeners: listeners.into_iter().map(closed).collect(),
             retry_at: Instant::MAX,
             was_full: false,
@@ -247,7 +250,7 @@ impl Acceptor {
     }
 
     fn has_ungated(&self) -> bool {
-        self.listeners.iter().any(|entrance| !entrance.terms.is_gated)
+        (self.gated as usize) < self.listeners.len()
     }
 
     /// The listen queues follow the limit, in steps of two, since each step is a system call. Gives `command` the
@@ -263,8 +266,7 @@ impl Acceptor {
         if gate.room() == Some(0) {
             self.suspect_until = now + DOUBT;
         }
-        let gated = self.listeners.iter().filter(|entrance| entrance.terms.is_gated).count();
-        let share = share / (gated.max(1) as u32);
+        let share = share / self.gated.max(1);
         let wanted = (share / BACKLOG_SHARE).clamp(BACKLOG_MIN, BACKLOG);
         let before = self.backlog;
         let is_far = wanted <= before / 2 || wanted / 2 >= before || wanted == BACKLOG;
