@@ -183,7 +183,8 @@ pub enum Accepting {
     /// Not now: connections wait in the listen queue.
     Paused,
     /// Never again. Connections already in the listen queue are still accepted; then the listener
-    /// is closed, and the kernel refuses later ones.
+    /// is closed, and the kernel refuses later ones. Where another process keeps the socket open, only a few
+    /// dozen of them are accepted: that process has the others.
     Closed,
 }
 

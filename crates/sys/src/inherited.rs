@@ -106,7 +106,7 @@ fn take(number: RawFd, name: Option<String>) -> io::Result<Inherited> {
         let address = Address::Tcp(listener.local_addr()?);
         (listener, address)
     };
-    listener.set_shared();
+    listener.set_kept();
     Ok(Inherited { number, name, listener, address })
 }
 

@@ -26,6 +26,8 @@ pub struct Listener {
     filtered: AtomicBool,
     /// Others accept from the same socket.
     shared: AtomicBool,
+    /// Another process keeps it open.
+    is_kept: bool,
 }
 
 impl Listener {
@@ -52,7 +54,7 @@ impl Listener {
 
     pub(crate) fn of(fd: OwnedFd, backlog: u32) -> Listener {
         let (filtered, shared) = (AtomicBool::new(false), AtomicBool::new(false));
-        Listener { fd: Arc::new(fd), backlog, keep_alive: None, filtered, shared }
+        Listener { fd: Arc::new(fd), backlog, keep_alive: None, filtered, shared, is_kept: false }
     }
 
     /// Lets the kernel probe the peers of connections accepted from now on, here and at listeners
@@ -115,6 +117,7 @@ impl Listener {
         listener.keep_alive = self.keep_alive;
         *listener.filtered.get_mut() = self.filtered.load(Relaxed);
         *listener.shared.get_mut() = true;
+        listener.is_kept = self.is_kept;
         Ok(listener)
     }
 
@@ -123,9 +126,21 @@ impl Listener {
         self.shared.load(Relaxed)
     }
 
-    /// Notes that another process may accept from the same socket.
+    /// Others will accept from the same socket.
     pub(crate) fn set_shared(&mut self) {
         *self.shared.get_mut() = true;
+    }
+
+    /// Another process keeps the socket open, and may accept from it. What waits there when a driver closes it is
+    /// that process's: the driver accepts a few dozen at most, and not until the queue is empty.
+    pub fn set_kept(&mut self) {
+        self.set_shared();
+        self.is_kept = true;
+    }
+
+    /// Whether another process keeps the socket open.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// The address listened on, with the port the kernel chose if it was asked to.

@@ -106,10 +106,10 @@ fn make_way(path: &Path) -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => Ok(()),
         // It was removed meanwhile.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        // A full queue, or a socket of another type: it is somebody's.
+        // A full queue, a socket of another type, or not for us: it is somebody's.
         Ok(_) => Err(in_use()),
         Err(error) => match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::EPROTOTYPE) => Err(in_use()),
+            Some(libc::EAGAIN | libc::EPROTOTYPE | libc::EACCES) => Err(in_use()),
             _ => Err(error),
         },
     }

@@ -212,6 +212,27 @@ on_both! {
 }
 
 on_both! {
+    /// Purpose: a driver that closes a socket which another process keeps leaves most of a long queue to it, or a drain
+    /// under overload would never end; and none of the queue is lost.
+    fn a_kept_socket_is_left_to_others<D>() {
+        let directory = Directory::new("kept");
+        let (mut first, _file, path) = directory.bind(256);
+        first.set_kept();
+        let others = first.share().unwrap();
+        let addr = "127.0.0.1:1".parse().unwrap();
+        let config = DriverConfig::default();
+        let clients: Vec<_> = (0..200).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let mut rig = Rig::<D>::of(D::start(vec![first], &config).unwrap(), addr);
+        rig.driver.accept(FIRST, Accepting::Closed);
+        rig.settle();
+        assert!((1..=64).contains(&rig.open()), "{}", rig.open());
+        let mut successor = Rig::<D>::of(D::start(vec![others], &config).unwrap(), addr);
+        successor.driver.accept(FIRST, Accepting::On);
+        successor.until("the rest", |successor| successor.open() + rig.open() == clients.len());
+    }
+}
+
+on_both! {
     /// Purpose: a driver that ends, or closes its listener, leaves a shared socket as it was: the other goes on,
     /// over whichever driver.
     fn a_shared_socket_outlives_a_driver<D>() {

@@ -161,6 +161,11 @@ impl Epoll {
             }
         }
         let entrance = &mut self.acceptor.listeners[id.index()];
+        if entrance.wanted == Accepting::Closed
+            && entrance.listener.as_ref().is_some_and(Listener::is_kept)
+        {
+            entrance.listener = None; // The others have the rest.
+        }
         entrance.untried = entrance.wants_more() && !entrance.watched;
         self.acceptor.note_untried();
     }

@@ -240,8 +240,12 @@ impl Uring {
             }
             has_drained = true;
             let listener = entrance.listener.as_ref().expect("it is not closed yet");
+            let is_kept = listener.is_kept();
+            // Of a socket that is kept the others have the rest.
+            let most = if is_kept { SINGLES_MAX as usize } else { COMPLETIONS_MAX };
             if listener.set_nonblocking(true).is_err()
-                || self.accept_waiting(id, COMPLETIONS_MAX, on_event)
+                || self.accept_waiting(id, most, on_event)
+                || is_kept
             {
                 self.acceptor.listeners[id.index()].listener = None;
             }
