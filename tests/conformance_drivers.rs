@@ -28,7 +28,7 @@ const BATCH: usize = 400;
 
 fn serve(transport: TransportChoice) -> Running {
     let config = ServerConfig {
-        listen: "127.0.0.1:0".parse().expect("an address"),
+        listen: vec!["127.0.0.1:0".parse().expect("an address")],
         metrics: None,
         workers: std::num::NonZeroUsize::new(1),
         transport,

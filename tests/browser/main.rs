@@ -172,7 +172,7 @@ fn names_are_text() {
         })
         .get("/metrics", move || metrics.clone());
     let config = ServerConfig {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         metrics: None,
         workers: NonZeroUsize::new(1),
         ..ServerConfig::default()

@@ -26,7 +26,7 @@ fn mdbook() -> Option<PathBuf> {
 fn serve(folder: PathBuf) -> Running {
     let find = move |highwater::Path(path): highwater::Path<String>| file(&folder, &path);
     let config = ServerConfig {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         metrics: None,
         workers: NonZeroUsize::new(1),
         ..ServerConfig::default()

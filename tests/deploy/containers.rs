@@ -153,7 +153,8 @@ fn compose_files_fit_together() {
     assert!(read("haproxy/haproxy.cfg").contains(" todos:8080 "));
 }
 
-/// Purpose: systemd understands the unit, warns of nothing, and refuses a slip; and thinks that it is well locked up.
+/// Purpose: systemd understands the units, warns of nothing, and refuses a slip; and thinks that the service is well
+/// locked up.
 #[test]
 fn the_unit_is_read_by_systemd() {
     if let Err(error) = Command::new("systemd-analyze").arg("--version").output() {
@@ -161,14 +162,18 @@ fn the_unit_is_read_by_systemd() {
         return;
     }
     let unit = read("systemd/highwater@.service");
+    let socket = read("systemd/highwater@.socket");
     let place = folder("systemd");
     // The service is not installed on the machine that tests; any program will do.
     let unit = unit.replace("/usr/local/bin/highwater-%i", "/bin/true");
-    let verify = |unit: &str| {
+    let verify_both = |unit: &str, socket: &str| {
         fs::write(place.join("highwater@.service"), unit).expect("it is ours");
-        let instance = place.join("highwater@todos.service");
-        Command::new("systemd-analyze").arg("verify").arg(instance).output().expect("it is here")
+        fs::write(place.join("highwater@.socket"), socket).expect("it is ours");
+        let instances =
+            ["service", "socket"].map(|kind| place.join(format!("highwater@todos.{kind}")));
+        Command::new("systemd-analyze").arg("verify").args(instances).output().expect("it is here")
     };
+    let verify = |unit: &str| verify_both(unit, &socket);
     let output = verify(&unit);
     let of_ours = said(&output).lines().filter(|line| line.contains("highwater@")).count();
     assert!(output.status.success() && of_ours == 0, "{}", said(&output));
@@ -180,6 +185,10 @@ fn the_unit_is_read_by_systemd() {
         let output = verify(&unit.replace(right, wrong));
         assert!(said(&output).contains("highwater@"), "{wrong} is not seen: {}", said(&output));
     }
+    let wrong = socket.replace("ListenStream=0.0.0.0:8080", "ListenStream=0.0.0.0:80800");
+    assert_ne!(wrong, socket);
+    let output = verify_both(&unit, &wrong);
+    assert!(said(&output).contains("highwater@"), "a wrong port is not seen: {}", said(&output));
     verify(&unit);
     let security = Command::new("systemd-analyze")
         .args(["security", "--offline=yes", "--threshold=25"])

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         "Hello, World!"
     };
     let config = ServerConfig {
-        listen,
+        listen: vec![listen],
         metrics: None,
         workers: NonZeroUsize::new(1),
         ..ServerConfig::default()

@@ -199,7 +199,7 @@ fn our_own_server() {
         "Hello, World!"
     }
     let config = ServerConfig {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         metrics: None,
         workers: NonZeroUsize::new(1),
         ..ServerConfig::default()

@@ -39,7 +39,7 @@ struct Arena(Running);
 impl Arena {
     fn start() -> Arena {
         let config = ServerConfig {
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             metrics: None,
             workers: NonZeroUsize::new(1),
             ..ServerConfig::default()

@@ -16,13 +16,16 @@
 //!   a later `poll`. A command naming a closed id is a bug in the worker.
 //! * R7 `poll` waits no longer than requested, and not at all when an event is ready or a `Waker` of this
 //!   driver was used. It may return without any event.
-//! * R8 After [`Accepting::Few`] no more than that many connections are accepted, and after
+//! * R8 After [`Accepting::Few`] no more than that many connections of that listener are accepted, and after
 //!   [`Accepting::Paused`] none, except connections that the kernel had already taken from the listen queue
 //!   under a larger bound.
 //! * R9 Where reading has stopped, by [`Reading::Stop`] or by `Eof`, the end of a connection is
 //!   still reported: a reset or a failure by `Closed`, and a FIN behind unread bytes by `HungUp`,
 //!   once. (Not before the first [`Driver::read`]: most connections with one request never need
 //!   it.)
+//! * R10 A driver has as many listeners as it was given, in that order: [`ListenerId`] 0 is the first. Each
+//!   accepts on its own; `Accepted` names the one that the connection came in at. `AcceptFailed` ends accepting
+//!   at all of them, except where it has ended for good.
 //! * O1 One send in flight per connection: no second `send` before the `Sent` of the first. A driver
 //!   answers a second one by resetting the connection: it never touches the bytes of the first.
 //! * O2 Commands and questions are given between polls, not from inside the callback.
@@ -47,12 +50,30 @@ impl ConnId {
     }
 }
 
+/// A listener of one driver: its place among the listeners that the driver was made with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerId(pub u16);
+
+impl ListenerId {
+    /// The id as an index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The ids of a driver with `count` listeners. Ids beyond the 65 536th do not exist.
+    pub fn all(count: usize) -> impl Iterator<Item = ListenerId> + Clone {
+        (0..=u16::MAX).take(count).map(ListenerId)
+    }
+}
+
 /// An event that [`Driver::poll`] reports.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A connection was accepted, with its peer's address if the driver was asked to look it up.
-    /// One delivery of bytes is armed, as if by [`Reading::Once`].
-    Accepted(ConnId, Option<SocketAddr>),
+    /// A connection was accepted at a listener, with its peer's address if the driver was asked to look it up
+    /// and there is one: peers of Unix sockets have none. One delivery of bytes is armed, as if by
+    /// [`Reading::Once`].
+    Accepted(ConnId, ListenerId, Option<SocketAddr>),
     /// Bytes arrived, borrowed until the callback returns; never empty.
     Received(ConnId, &'a [u8]),
     /// The peer has finished sending (FIN). It may still be reading.
@@ -66,8 +87,8 @@ pub enum Event<'a> {
     Sent(ConnId, Vec<u8>),
     /// The connection is gone: reset by the peer, failed, or closed as commanded.
     Closed(ConnId),
-    /// Accepting has stopped: the process or the system has run out of something. The worker calls
-    /// [`Driver::accept`] to try again.
+    /// Accepting has stopped at all listeners: the process or the system has run out of something. The worker
+    /// calls [`Driver::accept`] for each of them to try again.
     AcceptFailed(AcceptError),
 }
 
@@ -151,7 +172,7 @@ pub enum Wait {
     Forever,
 }
 
-/// Whether connections are accepted.
+/// Whether connections are accepted at a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepting {
     /// Yes, as many as come.
@@ -162,7 +183,8 @@ pub enum Accepting {
     /// Not now: connections wait in the listen queue.
     Paused,
     /// Never again. Connections already in the listen queue are still accepted; then the listener
-    /// is closed, and the kernel refuses later ones.
+    /// is closed, and the kernel refuses later ones. Where another process keeps the socket open, only a few
+    /// dozen of them are accepted: that process has the others.
     Closed,
 }
 
@@ -188,12 +210,13 @@ pub trait Driver {
     /// Closes, abandoning a send in flight. Answered by [`Event::Closed`].
     fn close(&mut self, id: ConnId, how: Close);
 
-    /// Sets whether connections are accepted. A new driver accepts none before this is called.
-    fn accept(&mut self, accepting: Accepting);
+    /// Sets whether connections are accepted at `listener`. A new driver accepts none before this is called.
+    fn accept(&mut self, listener: ListenerId, accepting: Accepting);
 
-    /// Sets how many connections may wait to be accepted. The kernel drops further attempts, so that clients
-    /// try again a second later. Connections that already wait stay.
-    fn backlog(&mut self, backlog: u32);
+    /// Sets how many connections may wait at `listener` to be accepted. The kernel drops further attempts over
+    /// TCP, so that clients try again a second later, and refuses them over a Unix socket. Connections that
+    /// already wait stay.
+    fn backlog(&mut self, listener: ListenerId, backlog: u32);
 
     /// Whether the peer has finished sending or is gone, even if bytes it sent earlier are still
     /// unread. This asks the kernel: use it only for work that may no longer be worth doing.

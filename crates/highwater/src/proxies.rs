@@ -13,9 +13,16 @@ use highwater_core::http::Head;
 
 /// The addresses of proxies that are trusted to name their clients.
 ///
-/// Written as networks in CIDR notation or single addresses, with commas: `10.0.0.0/8,2001:db8::1`.
+/// Written as networks in CIDR notation or single addresses, with commas: `10.0.0.0/8,2001:db8::1`. The word `unix`
+/// stands for whoever connects to a Unix socket, which has no address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrustedProxies(Vec<Network>);
+pub struct TrustedProxies {
+    networks: Vec<Network>,
+    unix: bool,
+}
+
+/// Stands for the peers of Unix sockets.
+const UNIX: &str = "unix";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
@@ -26,33 +33,39 @@ struct Network {
 impl TrustedProxies {
     /// Whether no proxy is trusted.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.networks.is_empty() && !self.unix
     }
 
     /// Whether `address` is a trusted proxy's.
     pub fn trusts(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.0.iter().any(|network| network.has(address))
+        self.networks.iter().any(|network| network.has(address))
+    }
+
+    /// Whether whoever connects to a Unix socket is a trusted proxy.
+    pub fn trusts_unix(&self) -> bool {
+        self.unix
     }
 
     /// The address of the client that sent the request with `head`, which came from `peer`: the peer's own, unless that
-    /// is a trusted proxy that names another.
+    /// is a trusted proxy that names another. Without an address of its own the peer is that of a Unix socket, and
+    /// `None` if it is not trusted or names nobody.
     ///
     /// `X-Forwarded-For` counts if it is there, else `Forwarded`: a proxy that sets only the latter must remove the
     /// former. A name instead of an address (`unknown`, `_hidden`) stands for the proxy that wrote it.
-    pub(crate) fn client(&self, peer: SocketAddr, head: &Head<'_>) -> IpAddr {
+    pub(crate) fn client(&self, peer: Option<SocketAddr>, head: &Head<'_>) -> Option<IpAddr> {
         let fields = head.headers();
-        self.client_by(peer.ip(), |name| fields.get_all(name))
+        self.client_by(peer.map(|peer| peer.ip()), |name| fields.get_all(name))
     }
 
     /// The same, where `values` has the values of a field.
     fn client_by<'v, V: Iterator<Item = &'v [u8]>>(
         &self,
-        peer: IpAddr,
+        peer: Option<IpAddr>,
         values: impl Fn(&'static str) -> V,
-    ) -> IpAddr {
-        let peer = peer.to_canonical();
-        if !self.trusts(peer) {
+    ) -> Option<IpAddr> {
+        let peer = peer.map(|peer| peer.to_canonical());
+        if !peer.map_or(self.unix, |peer| self.trusts(peer)) {
             return peer;
         }
         let elements = |name| values(name).flat_map(|value| value.split(|&byte| byte == b','));
@@ -62,7 +75,7 @@ impl TrustedProxies {
         } else {
             elements("forwarded").for_each(|element| named.add(forwarded_for(element)));
         }
-        named.client.unwrap_or(peer)
+        named.client.or(peer)
     }
 }
 
@@ -123,7 +136,10 @@ impl FromStr for TrustedProxies {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        text.split(',').map(network).collect::<Result<_, _>>().map(TrustedProxies)
+        let (unix, networks): (Vec<&str>, Vec<&str>) =
+            text.split(',').partition(|element| element.trim() == UNIX);
+        let networks = networks.into_iter().map(network).collect::<Result<_, _>>()?;
+        Ok(TrustedProxies { networks, unix: !unix.is_empty() })
     }
 }
 
@@ -131,7 +147,8 @@ fn network(text: &str) -> Result<Network, String> {
     let text = text.trim();
     let wrong = || {
         format!(
-            "{text:?} is neither an address nor a network; use the form 10.0.0.0/8 or 2001:db8::1"
+            "{text:?} is neither an address nor a network; use the form 10.0.0.0/8 or 2001:db8::1, or unix for \
+             Unix sockets"
         )
     };
     let (address, bits) = match text.split_once('/') {
@@ -149,11 +166,10 @@ fn network(text: &str) -> Result<Network, String> {
 
 impl fmt::Display for TrustedProxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Network { address, bits }) in self.0.iter().enumerate() {
-            let comma = if index > 0 { "," } else { "" };
-            write!(f, "{comma}{address}/{bits}")?;
-        }
-        Ok(())
+        let networks =
+            self.networks.iter().map(|Network { address, bits }| format!("{address}/{bits}"));
+        let all: Vec<String> = networks.chain(self.unix.then(|| UNIX.to_owned())).collect();
+        f.write_str(&all.join(","))
     }
 }
 
@@ -169,7 +185,27 @@ mod tests {
             let those = pairs.filter(move |(name, _)| name.eq_ignore_ascii_case(wanted));
             those.map(|(_, value)| value.as_bytes())
         };
-        proxies.client_by(peer.parse().expect("an address"), values).to_string()
+        let peer = (peer != "unix").then(|| peer.parse().expect("an address"));
+        proxies.client_by(peer, values).map_or_else(|| "nobody".to_owned(), |ip| ip.to_string())
+    }
+
+    /// Purpose: the peer of a Unix socket has no address; it is a trusted proxy if that is said, and only then.
+    #[test]
+    fn unix_sockets() {
+        let named = "X-Forwarded-For: 203.0.113.9, 10.1.2.3\r\n";
+        for (trusted, fields, expected) in [
+            ("unix", named, "10.1.2.3"),
+            ("unix,10.0.0.0/8", named, "203.0.113.9"),
+            ("10.0.0.0/8", named, "nobody"),
+            ("unix", "", "nobody"),
+            ("unix", "X-Forwarded-For: unknown\r\n", "nobody"),
+        ] {
+            assert_eq!(client(trusted, "unix", fields), expected, "{trusted}: {fields}");
+        }
+        assert_eq!(client("unix", "127.0.0.1", named), "127.0.0.1");
+        let listed: TrustedProxies = "unix, 10.0.0.0/8".parse().expect("a list");
+        assert_eq!(listed.to_string(), "10.0.0.0/8,unix");
+        assert!(!listed.is_empty() && listed.trusts_unix());
     }
 
     /// Purpose: fields count only from trusted proxies, and of several addresses the last that is no proxy.

@@ -32,7 +32,7 @@ const CROWD: usize = 80;
 
 fn config(transport: TransportChoice) -> ServerConfig {
     ServerConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         workers: std::num::NonZero::new(1),
         transport,

@@ -76,7 +76,7 @@ impl FromRequestAsync for Digest {
 
 fn start(router: Router, transport: TransportChoice) -> Running {
     let config = ServerConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         workers: NonZero::new(1),
         transport,

@@ -24,7 +24,7 @@ use transports::on_both_transports;
 /// A server of two workers that limits nothing by itself.
 fn start(router: Router, transport: TransportChoice) -> Running {
     let config = ServerConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: Some(([127, 0, 0, 1], 0).into()),
         workers: NonZero::new(2),
         transport,

@@ -101,7 +101,7 @@ fn emitted(message: &str) -> Vec<Emitted> {
 /// A server whose settings ask for lines, too.
 fn serve(router: Router) -> Running {
     let config = ServerConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         workers: NonZero::new(1),
         shed: Some(Shed::Accept),

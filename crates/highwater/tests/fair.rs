@@ -104,7 +104,7 @@ fn beside_a_crowd(
     config: ServerConfig,
 ) -> (Counts, Counts) {
     let config = ServerConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         workers: std::num::NonZero::new(1),
         transport,

@@ -26,7 +26,7 @@ fn alone() -> impl Drop {
 
 fn config(transport: TransportChoice) -> ServerConfig {
     ServerConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         workers: NonZero::new(2),
         transport,
@@ -80,12 +80,14 @@ fn a_late_failure_leaves_nothing_behind() {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
         let listen = free.expect("a free port");
         let metrics = Some(taken.local_addr().expect("it is bound"));
-        let error = start(ServerConfig { listen, metrics, ..config(transport) });
+        let error =
+            start(ServerConfig { listen: vec![listen.into()], metrics, ..config(transport) });
         let error = error.expect_err("the metrics port is taken");
         assert!(matches!(error, ServerError::Bind(..)), "{error}");
         assert_eq!(threads(), Vec::<String>::new(), "{transport:?}");
         assert!(ask(listen).is_err(), "{transport:?}: it still serves");
-        let running = start(ServerConfig { listen, ..config(transport) }).expect("it is free");
+        let running = start(ServerConfig { listen: vec![listen.into()], ..config(transport) })
+            .expect("it is free");
         assert!(ask(listen).expect("it serves").ends_with("OK"));
         drop(running);
     }
@@ -100,7 +102,7 @@ fn a_second_server_is_an_error() {
         let metrics = Metrics::new();
         let first = Server::new(Router::new().get("/", || "OK")).metrics(&metrics);
         let first = first.config(config(transport)).start().expect("it starts");
-        let same_port = ServerConfig { listen: first.address(), ..config(transport) };
+        let same_port = ServerConfig { listen: vec![first.address().into()], ..config(transport) };
         let error = start(same_port.clone()).expect_err("the port is taken");
         assert!(matches!(error, ServerError::Bind(..)), "{error}");
         let second = Server::new(Router::new()).metrics(&metrics).config(same_port).start();

@@ -135,7 +135,7 @@ fn a_hook_may_wait() {
                 router.get("/", |_: WorkerLocal<()>| "at once")
             };
             let config = ServerConfig {
-                listen: ([127, 0, 0, 1], 0).into(),
+                listen: vec![([127, 0, 0, 1], 0).into()],
                 metrics: None,
                 workers: NonZeroUsize::new(1),
                 transport,
@@ -193,7 +193,7 @@ fn each_worker_has_its_own() {
             "mine"
         });
     let config = ServerConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         workers: NonZeroUsize::new(3),
         ..ServerConfig::default()
@@ -233,7 +233,7 @@ fn a_panic_in_drop_is_no_death() {
         .per_worker(PerWorker::new(|_| Spiteful).at_turn_end(|_| {}))
         .get("/", |_: WorkerLocal<Spiteful>| "here");
     let config = ServerConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         ..ServerConfig::default()
     };
@@ -250,7 +250,7 @@ fn what_is_missing_is_said_at_start() {
         .per_worker(PerWorker::fallible(|_| Err::<Counter, _>("the database is away")))
         .get("/", || "ok");
     let config = ServerConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         ..ServerConfig::default()
     };

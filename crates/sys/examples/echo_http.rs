@@ -7,7 +7,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use highwater_core::driver::{Accepting, ConnId, Event, Output, Reading, Then, Wait};
+use highwater_core::driver::{Accepting, ConnId, Event, ListenerId, Output, Reading, Then, Wait};
 use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, cpu};
@@ -42,8 +42,8 @@ fn main() -> io::Result<()> {
     });
     let config = DriverConfig::default();
     match driver.as_str() {
-        "uring" => serve(Uring::new(listener, &config)?, then),
-        _ => serve(Epoll::new(listener, &config)?, then),
+        "uring" => serve(Uring::new(vec![listener], &config)?, then),
+        _ => serve(Epoll::new(vec![listener], &config)?, then),
     }
 }
 
@@ -51,10 +51,10 @@ fn serve(mut driver: impl External, then: Then) -> io::Result<()> {
     let mut connections: Vec<Connection> = Vec::new();
     let mut pool: Vec<Vec<u8>> = Vec::new();
     let mut todo: Vec<ConnId> = Vec::new();
-    driver.accept(Accepting::On);
+    driver.accept(ListenerId(0), Accepting::On);
     loop {
         driver.poll(Wait::Forever, &mut |event| match event {
-            Event::Accepted(id, _) => {
+            Event::Accepted(id, ..) => {
                 connections.resize(connections.len().max(id.index() + 1), Connection::default());
                 connections[id.index()] = Connection::default();
             }

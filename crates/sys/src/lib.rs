@@ -20,6 +20,7 @@ compile_error!(
     "highwater-sys needs Linux: it uses io_uring, epoll and BPF. Build for a Linux target"
 );
 
+mod address;
 pub mod bpf;
 mod call;
 pub mod capability;
@@ -28,24 +29,30 @@ pub mod cpu;
 pub mod dial;
 pub mod epoll;
 mod inet_diag;
+mod inherited;
 pub mod limits;
 mod listen_queue;
+mod listener;
 pub mod netns;
 mod probe;
 pub mod process;
 pub mod signal;
 mod socket;
+mod unix;
 pub mod uring;
 mod wake;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
+pub use address::Address;
 pub use highwater_core::driver::Driver;
 pub use inet_diag::{Connections, InetDiag};
+pub use inherited::{Inherited, inherited};
 pub use listen_queue::ListenQueue;
+pub use listener::{KeepAlive, Listener, bind_remedy};
 pub use probe::{Capabilities, Transport, probe};
-pub use socket::{KeepAlive, Listener, bind_remedy};
+pub use unix::{SocketFile, bind_unix};
 pub use wake::Waker;
 
 /// Settings of a driver of this crate.

@@ -17,7 +17,7 @@ on_both! {
             let mut rig = Rig::<D>::with(&DriverConfig { peer_addresses, ..Default::default() });
             let client = rig.connect();
             let peer = peer_addresses.then(|| client.local_addr().unwrap());
-            rig.until_seen(&Seen::Accepted(ConnId(0), peer));
+            rig.until_seen(&Seen::Accepted(ConnId(0), FIRST, peer));
         }
     }
 }
@@ -27,12 +27,12 @@ on_both! {
     fn paused_then_on<D>() {
         let mut rig = Rig::<D>::new();
         rig.settle();
-        rig.driver.accept(Accepting::Paused);
+        rig.driver.accept(FIRST, Accepting::Paused);
         rig.settle();
         let waiting: Vec<_> = (0..10).map(|_| rig.connect()).collect();
         rig.settle();
         assert_eq!(rig.open(), 0);
-        rig.driver.accept(Accepting::On);
+        rig.driver.accept(FIRST, Accepting::On);
         rig.until("all accepted", |rig| rig.open() == 10);
         drop(waiting);
     }
@@ -44,13 +44,13 @@ on_both! {
         let mut rig = Rig::<D>::new();
         let mut waiting = Vec::new();
         for round in 0..50 {
-            rig.driver.accept(Accepting::Paused);
+            rig.driver.accept(FIRST, Accepting::Paused);
             waiting.push(rig.connect());
             if round % 3 == 0 {
                 rig.poll(std::time::Duration::ZERO);
             }
-            rig.driver.accept(Accepting::On);
-            rig.driver.accept(Accepting::On);
+            rig.driver.accept(FIRST, Accepting::On);
+            rig.driver.accept(FIRST, Accepting::On);
         }
         rig.until("all accepted", |rig| rig.open() == 50);
     }
@@ -60,16 +60,16 @@ on_both! {
     /// Purpose: at the end, what waits is accepted, then the port refuses.
     fn closed_drains_the_queue<D>() {
         let mut rig = Rig::<D>::new();
-        rig.driver.accept(Accepting::Paused);
+        rig.driver.accept(FIRST, Accepting::Paused);
         rig.settle();
         let waiting: Vec<_> = (0..10).map(|_| rig.connect()).collect();
-        rig.driver.accept(Accepting::Closed);
+        rig.driver.accept(FIRST, Accepting::Closed);
         rig.until("all accepted", |rig| rig.open() == 10);
         rig.settle();
         let refused = TcpStream::connect(rig.addr).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         // Never again means never.
-        rig.driver.accept(Accepting::On);
+        rig.driver.accept(FIRST, Accepting::On);
         rig.settle();
         assert!(TcpStream::connect(rig.addr).is_err());
         drop(waiting);
@@ -82,7 +82,7 @@ on_both! {
         let mut rig = Rig::<D>::new();
         let waiting: Vec<_> = (0..10).map(|_| rig.connect()).collect();
         rig.poll(std::time::Duration::ZERO);
-        rig.driver.accept(Accepting::Closed);
+        rig.driver.accept(FIRST, Accepting::Closed);
         rig.until("all accepted", |rig| rig.open() == 10);
         rig.settle();
         assert!(TcpStream::connect(rig.addr).is_err());
@@ -103,7 +103,7 @@ on_both! {
         assert_eq!(rig.open(), 3, "the fourth waits");
         rig.driver.close(ConnId(1), Close::Fin);
         rig.until_seen(&Seen::Closed(ConnId(1)));
-        rig.driver.accept(Accepting::On);
+        rig.driver.accept(FIRST, Accepting::On);
         rig.until("the fourth", |rig| rig.open() == 3);
     }
 }
@@ -146,8 +146,8 @@ on_both! {
         let second = first.share().unwrap();
         let config = DriverConfig::default();
         let start = |listener| {
-            let mut driver = D::start(listener, &config).unwrap();
-            driver.accept(Accepting::On);
+            let mut driver = D::start(vec![listener], &config).unwrap();
+            driver.accept(FIRST, Accepting::On);
             Rig::<D>::of(driver, addr)
         };
         let (mut one, mut other) = (start(first), start(second));
@@ -222,7 +222,7 @@ fn run_out_of_descriptors<D: Subject>() {
     let mut clients: Vec<_> = (0..20).map(|_| rig.connect()).collect();
     rig.until("all accepted", |rig| rig.open() == 20);
     clients.extend((0..5).map(|_| {
-        rig.driver.accept(Accepting::Paused);
+        rig.driver.accept(FIRST, Accepting::Paused);
         rig.settle();
         rig.connect()
     }));
@@ -231,7 +231,7 @@ fn run_out_of_descriptors<D: Subject>() {
     let next = std::os::fd::AsRawFd::as_raw_fd(&next) as u64;
     let before = limits::descriptors().unwrap().soft;
     limits::set_descriptors_soft(next + 2).unwrap();
-    rig.driver.accept(Accepting::On);
+    rig.driver.accept(FIRST, Accepting::On);
     rig.until_seen(&Seen::AcceptFailed(AcceptError::Descriptors));
     rig.settle();
     let stuck = rig.open();
@@ -242,10 +242,10 @@ fn run_out_of_descriptors<D: Subject>() {
     rig.until_seen(&Seen::Closed(ConnId(0)));
     rig.settle();
     assert_eq!(rig.open(), stuck - 1, "not before it is told to");
-    rig.driver.accept(Accepting::On);
+    rig.driver.accept(FIRST, Accepting::On);
     rig.until("one more", |rig| rig.open() == stuck);
     limits::set_descriptors_soft(before).unwrap();
-    rig.driver.accept(Accepting::On);
+    rig.driver.accept(FIRST, Accepting::On);
     rig.until("the rest", |rig| rig.open() == 24);
     assert_eq!(clients[0].read(&mut [0]).unwrap(), 0);
 }

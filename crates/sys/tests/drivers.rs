@@ -532,7 +532,7 @@ on_both! {
             client.join().unwrap();
         }
         let highest = rig.log.iter().filter_map(|seen| match seen {
-            Seen::Accepted(id, _) => Some(id.0),
+            Seen::Accepted(id, ..) => Some(id.0),
             _ => None,
         });
         assert!(highest.max().unwrap() < 64, "R4: ids stay dense");

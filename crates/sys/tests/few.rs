@@ -17,7 +17,7 @@ on_both! {
     fn few_is_few<D>() {
         let mut rig = Rig::<D>::new();
         rig.settle();
-        rig.driver.accept(Accepting::Few(3));
+        rig.driver.accept(FIRST, Accepting::Few(3));
         rig.settle();
         let mut clients: Vec<_> = (0..5).map(|_| rig.connect()).collect();
         rig.until("three", |rig| rig.open() == 3);
@@ -26,12 +26,12 @@ on_both! {
         assert_eq!(rig.open(), 3);
         for room in [1, 0, 2] {
             let before = rig.open();
-            rig.driver.accept(Accepting::Few(room));
+            rig.driver.accept(FIRST, Accepting::Few(room));
             rig.until("room is used", |rig| rig.open() == before + room as usize);
             rig.settle();
             assert_eq!(rig.open(), before + room as usize);
         }
-        rig.driver.accept(Accepting::On);
+        rig.driver.accept(FIRST, Accepting::On);
         rig.until("all", |rig| rig.open() == clients.len());
     }
 }
@@ -43,11 +43,11 @@ on_both! {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 64).unwrap();
         let addr = listener.local_addr().unwrap();
         let waiting: Vec<_> = (0..5).map(|_| TcpStream::connect(addr).unwrap()).collect();
-        let driver = D::start(listener, &DriverConfig::default()).unwrap();
+        let driver = D::start(vec![listener], &DriverConfig::default()).unwrap();
         let mut rig = Rig::of(driver, addr);
         rig.settle();
         assert_eq!(rig.open(), 0);
-        rig.driver.accept(Accepting::Few(2));
+        rig.driver.accept(FIRST, Accepting::Few(2));
         rig.until("two", |rig| rig.open() == 2);
         rig.settle();
         assert_eq!(rig.open(), 2);
@@ -60,7 +60,7 @@ on_both! {
     fn many_are_a_few<D>() {
         let mut rig = Rig::<D>::new();
         rig.settle();
-        rig.driver.accept(Accepting::Few(129));
+        rig.driver.accept(FIRST, Accepting::Few(129));
         let clients: Vec<_> = (0..140).map(|_| rig.connect()).collect();
         rig.until("129", |rig| rig.open() == 129);
         rig.settle();
@@ -76,7 +76,7 @@ on_both! {
         const ROOM: usize = 7;
         let mut rig = Rig::<D>::new();
         rig.settle();
-        rig.driver.accept(Accepting::Few(ROOM as u32));
+        rig.driver.accept(FIRST, Accepting::Few(ROOM as u32));
         let mut prng = Prng::from_seed(7);
         let mut clients: Vec<TcpStream> = Vec::new();
         let mut next_close = 0;
@@ -93,8 +93,8 @@ on_both! {
                 rig.driver.close(id, Close::Reset);
             }
             match prng.below(4) {
-                0 => rig.driver.accept(Accepting::Paused),
-                _ => rig.driver.accept(Accepting::Few((ROOM - open) as u32)),
+                0 => rig.driver.accept(FIRST, Accepting::Paused),
+                _ => rig.driver.accept(FIRST, Accepting::Few((ROOM - open) as u32)),
             }
         }
     }
@@ -102,7 +102,7 @@ on_both! {
 
 fn accepted_id(seen: &Seen) -> Option<ConnId> {
     match seen {
-        Seen::Accepted(id, _) => Some(*id),
+        Seen::Accepted(id, ..) => Some(*id),
         _ => None,
     }
 }
@@ -112,7 +112,7 @@ on_both! {
     fn resumes_ten_thousand_times<D>() {
         let mut rig = Rig::<D>::new();
         rig.settle();
-        rig.driver.accept(Accepting::Few(1));
+        rig.driver.accept(FIRST, Accepting::Few(1));
         let mut waiting: std::collections::VecDeque<_> = (0..8).map(|_| rig.connect()).collect();
         for round in 0..10_000 {
             rig.until("the next", |rig| rig.open() == 1);
@@ -122,11 +122,11 @@ on_both! {
             rig.until("closed", |rig| rig.open() == 0);
             // Every way to resume, from every way to pause.
             if round % 3 == 0 {
-                rig.driver.accept(Accepting::Paused);
+                rig.driver.accept(FIRST, Accepting::Paused);
             }
             waiting.push_back(rig.connect());
             waiting.pop_front();
-            rig.driver.accept(Accepting::Few(1));
+            rig.driver.accept(FIRST, Accepting::Few(1));
         }
     }
 }
@@ -137,10 +137,10 @@ on_both! {
     fn few_then_closed<D>() {
         let mut rig = Rig::<D>::new();
         rig.settle();
-        rig.driver.accept(Accepting::Few(1));
+        rig.driver.accept(FIRST, Accepting::Few(1));
         let waiting: Vec<_> = (0..5).map(|_| rig.connect()).collect();
         rig.until("one", |rig| rig.open() == 1);
-        rig.driver.accept(Accepting::Closed);
+        rig.driver.accept(FIRST, Accepting::Closed);
         rig.until("all", |rig| rig.open() == 5);
         rig.settle();
         assert!(TcpStream::connect(rig.addr).is_err());
@@ -153,7 +153,7 @@ on_both! {
     fn few_and_connections_max<D>() {
         let mut rig = Rig::<D>::with(&DriverConfig { connections_max: 2, ..Default::default() });
         rig.settle();
-        rig.driver.accept(Accepting::Few(2));
+        rig.driver.accept(FIRST, Accepting::Few(2));
         let clients: Vec<_> = (0..2).map(|_| rig.connect()).collect();
         rig.until_seen(&Seen::AcceptFailed(AcceptError::Descriptors));
         rig.settle();
@@ -168,14 +168,14 @@ on_both! {
     /// takes them again.
     fn backlog_changes<D>() {
         let mut rig = Rig::<D>::new();
-        rig.driver.accept(Accepting::Paused);
+        rig.driver.accept(FIRST, Accepting::Paused);
         rig.settle();
         let mut clients: Vec<_> = (0..4).map(|_| rig.connect()).collect();
-        rig.driver.backlog(2);
+        rig.driver.backlog(FIRST, 2);
         assert!(is_turned_away(rig.addr), "four wait where two may");
-        rig.driver.backlog(64);
+        rig.driver.backlog(FIRST, 64);
         clients.extend((0..4).map(|_| rig.connect()));
-        rig.driver.accept(Accepting::On);
+        rig.driver.accept(FIRST, Accepting::On);
         rig.until("all", |rig| rig.open() >= 8);
     }
 }

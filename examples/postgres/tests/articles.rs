@@ -24,7 +24,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 fn serve(url: &str) -> Running {
     let config = ServerConfig {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         metrics: None,
         workers: NonZeroUsize::new(2),
         ..ServerConfig::default()
@@ -75,7 +75,7 @@ fn it_does_not_start_without_postgres() {
     let router =
         highwater_example_postgres::router("postgres://nobody@127.0.0.1:1/none".to_owned());
     let config = ServerConfig {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         metrics: None,
         ..ServerConfig::default()
     };

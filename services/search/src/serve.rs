@@ -107,7 +107,8 @@ fn start_provider(
     listen: SocketAddr,
 ) -> Result<Running, ServerError> {
     let config = ServerConfig {
-        listen,
+        listen: vec![listen.into()],
+        inherited: false,
         metrics: None,
         workers: NonZeroUsize::new(1),
         log: LogFormat::Off,
@@ -118,7 +119,7 @@ fn start_provider(
 
 /// Prints the URLs for a user who tries the service.
 fn print_urls(running: &Running, feed: &Running) {
-    let search = running.address();
+    let search = &running.addresses()[0];
     let metrics = match running.metrics_address() {
         Some(address) => format!("http://{address}/metrics"),
         None => "off".to_owned(),

@@ -102,7 +102,7 @@ fn no_answer_is_older_than_its_request() {
         Arc::new(Catalog::open(Box::new(Forgetful), EVENTS_MAX).expect("nothing to load"));
     catalog.apply(events(1), 0).expect("a store that forgets takes everything");
     let config = ServerConfig {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         metrics: None,
         workers: NonZeroUsize::new(2),
         ..ServerConfig::default()

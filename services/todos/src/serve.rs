@@ -133,7 +133,7 @@ fn say(text: &str) {
 
 /// Prints the URLs, and commands with a token, for a user who tries the service.
 fn print_urls(running: &Running, secret: &str) {
-    let todos = running.address();
+    let todos = &running.addresses()[0];
     let metrics = match running.metrics_address() {
         Some(address) => format!("http://{address}/metrics"),
         None => "off".to_owned(),

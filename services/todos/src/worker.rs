@@ -64,7 +64,8 @@ fn serve(
             Err(why) => Response::from(why).with_status(StatusCode::SERVICE_UNAVAILABLE),
         });
     let config = ServerConfig {
-        listen,
+        listen: vec![listen.into()],
+        inherited: false,
         metrics: None,
         workers: std::num::NonZeroUsize::new(1),
         ..ServerConfig::default()

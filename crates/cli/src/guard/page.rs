@@ -40,7 +40,8 @@ pub(crate) fn serve(listen: SocketAddr, shared: &Shared) -> Result<Running, Serv
         })
         .get("/livez", || "ok");
     let config = ServerConfig {
-        listen,
+        listen: vec![listen.into()],
+        inherited: false,
         metrics: None,
         workers: NonZeroUsize::new(1),
         shed: Some(Shed::None),

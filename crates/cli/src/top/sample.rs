@@ -274,7 +274,7 @@ pub(crate) mod tests {
     pub(crate) fn page() -> String {
         let metrics = Metrics::new();
         let config = ServerConfig {
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             metrics: None,
             workers: NonZeroUsize::new(2),
             ..ServerConfig::default()

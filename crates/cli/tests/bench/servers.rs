@@ -56,7 +56,7 @@ fn serve() {
         other => panic!("{other} is no server"),
     };
     let config = ServerConfig {
-        listen: SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port"))),
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port"))).into()],
         metrics: None,
         workers: NonZeroUsize::new(1),
         ..ServerConfig::default()

@@ -3,7 +3,7 @@
 mod terminal;
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::process::{Command, Output};
 use std::thread;
@@ -21,9 +21,10 @@ const SERVE: &str = "TOP_TEST_SERVES";
 #[test]
 fn serve() {
     let Ok(addresses) = std::env::var(SERVE) else { return };
-    let mut addresses = addresses.split(' ').map(|address| address.parse().expect("an address"));
+    let parse = |address: &str| address.parse::<SocketAddr>().expect("an address");
+    let mut addresses = addresses.split(' ').map(parse);
     let config = ServerConfig {
-        listen: addresses.next().expect("the first"),
+        listen: vec![addresses.next().expect("the first").into()],
         metrics: addresses.next(),
         workers: NonZeroUsize::new(1),
         ..ServerConfig::default()

@@ -18,13 +18,13 @@ pub(crate) struct Backlogs {
 
 impl Backlogs {
     /// The backlogs of `listeners`, which are not kept open.
-    pub(crate) fn of(listeners: &[Listener]) -> Self {
+    pub(crate) fn of<'l>(listeners: impl IntoIterator<Item = &'l Listener>) -> Self {
         let watch = |listener: &Listener| {
             let queue = listener.queue();
             let count = queue.overflows().unwrap_or(0);
             (queue, count)
         };
-        Backlogs { listeners: listeners.iter().map(watch).collect(), total: 0 }
+        Backlogs { listeners: listeners.into_iter().map(watch).collect(), total: 0 }
     }
 
     /// Attempts to connect that found no room, since this value was made.

@@ -2,7 +2,8 @@
 //!
 //! The address of the peer: an IPv4 address, or the first 64 bits of an IPv6 address, since whoever has one such
 //! address usually has all of that network (RFC 6177). Clients are compared by a hash with a secret of the
-//! process's own, so nobody can choose addresses that share an account with somebody else's.
+//! process's own, so nobody can choose addresses that share an account with somebody else's. All peers of Unix sockets
+//! are one client, unless they are trusted proxies: then those that they name.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -31,10 +32,11 @@ impl Clients {
         peer: Option<SocketAddr>,
         head: &Head<'_>,
     ) -> Option<ClientKey> {
-        if self.proxies.is_empty() {
+        // A peer that has no address is one of a Unix socket.
+        if self.proxies.is_empty() || peer.is_none() && !self.proxies.trusts_unix() {
             return None;
         }
-        Some(self.of(Some(self.proxies.client(peer?, head))))
+        Some(self.of(self.proxies.client(peer, head)))
     }
 
     /// The client with the address `ip`; all whose address is not known are one.

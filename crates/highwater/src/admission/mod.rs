@@ -38,6 +38,7 @@ mod strain;
 pub(crate) mod worker;
 
 pub(crate) use self::budget::TURN_MAX;
+pub(crate) use self::kernel::Entry;
 pub use self::kernel::{Ceiling, gate_here};
 pub use self::priority::Priority;
 pub use self::route_limit::Concurrency;

@@ -1,19 +1,17 @@
 //! Sets up admission: from the settings and the machine's capabilities to a limit, a gate in the kernel, and
 //! each worker's side of them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
 use highwater_core::limit::Limit;
-use highwater_sys::Listener;
 use highwater_sys::capability::{self, Capability};
 
 use super::backlog::Backlogs;
 use super::controller::{Admission, Control, Controller, Entrance, Policy, SourceShares};
 use super::gate::{Bound, Counts, WorkerGate};
-use super::kernel::{self, KernelGate, Refusal};
+use super::kernel::{self, Entry, KernelGate, Refusal};
 use super::settings::{AdmissionSettings, GateRefusal, Shed};
 use super::signal::Signal;
 use super::strain::Strain;
@@ -22,12 +20,7 @@ use crate::metrics::Metrics;
 impl AdmissionSettings {
     /// The gate in the kernel, if one is wanted and works here, and how excess is then refused, by which
     /// mechanism, and why.
-    fn kernel_gate(
-        &self,
-        address: SocketAddr,
-        listeners: &[Listener],
-        limit: u32,
-    ) -> Result<Chosen, String> {
+    fn kernel_gate(&self, entries: &[Entry<'_>], limit: u32) -> Result<Chosen, String> {
         match self.shed {
             Some(shed @ (Shed::None | Shed::App | Shed::Accept)) => {
                 let reason = "--shed says so".to_owned();
@@ -38,7 +31,7 @@ impl AdmissionSettings {
             Some(Shed::Kernel) | None => {
                 // A ceiling that cannot follow the limit also counts idle connections.
                 let ceiling = self.connection_limit.unwrap_or(self.connections_max);
-                let opened = kernel::open(self.gate, address, listeners, ceiling)?;
+                let opened = kernel::open(self.gate, entries, ceiling)?;
                 let mut gate = opened.gate;
                 let follows = gate.as_ref().is_some_and(KernelGate::is_adjustable);
                 if let Some(gate) = gate.as_mut().and_then(KernelGate::adjustable) {
@@ -105,20 +98,18 @@ pub(crate) struct PreparedAdmission {
 }
 
 impl PreparedAdmission {
-    /// Sets up admission as `settings` say, for the server that listens at `address` with `listeners`, and
-    /// logs the result.
+    /// Sets up admission as `settings` say, for the server that listens at `entries`, and logs the result.
     ///
     /// # Errors
     /// The settings contradict each other, or a gate that was asked for by name does not work here: what is
     /// wrong and what to do instead.
     pub(crate) fn new(
         settings: &AdmissionSettings,
-        address: SocketAddr,
-        listeners: &[Listener],
+        entries: &[Entry<'_>],
     ) -> Result<PreparedAdmission, String> {
         let limit = settings.limit()?;
         let Chosen { shed, mechanism, reason, gate } =
-            settings.kernel_gate(address, listeners, limit.limit())?;
+            settings.kernel_gate(entries, limit.limit())?;
         tracing::info!(
             mechanism,
             reason = reason.as_str(),
@@ -140,7 +131,8 @@ impl PreparedAdmission {
         let drops = gate.as_ref().is_some_and(KernelGate::is_adjustable);
         let sources = gate.as_ref().and_then(KernelGate::sources);
         let shares = sources.filter(|_| settings.shares_connections()).map(SourceShares::new);
-        let backlogs = Backlogs::of(if drops { &[] } else { listeners });
+        let counted = if drops { &[] } else { entries };
+        let backlogs = Backlogs::of(counted.iter().flat_map(|entry| entry.listeners));
         Ok(PreparedAdmission {
             admission: Arc::new(admission),
             bound,

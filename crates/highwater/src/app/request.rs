@@ -402,7 +402,7 @@ impl Request<'_> {
     }
 
     /// The peer's address, if the application asked for it: with [`PeerAddr`](super::PeerAddr) in a
-    /// handler, or [`Router::peer_addresses`](super::Router::peer_addresses).
+    /// handler, or [`Router::peer_addresses`](super::Router::peer_addresses). The peer of a Unix socket has none.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }

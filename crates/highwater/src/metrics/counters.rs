@@ -33,6 +33,9 @@ pub(super) struct Endpoint {
 
 const _: () = assert!(size_of::<Endpoint>() == 256);
 
+/// Most listeners with a counter of their own: as many as a server may have.
+pub(crate) const LISTENERS_MAX: usize = 16;
+
 /// Status codes with a counter of their own; handlers may use others, which are counted together.
 pub(super) const STATUS_MIN: u16 = 100;
 pub(super) const STATUS_MAX: u16 = 599;
@@ -67,8 +70,10 @@ pub(crate) struct WorkerMetrics {
     pub bytes_read: Tally,
     /// Bytes handed to the kernel, as they go over the network.
     pub bytes_written: Tally,
-    /// Connections accepted so far.
+    /// Connections accepted so far; at each listener; and, of all, those to which no gate applies.
     pub connections: Tally,
+    pub connections_at: [Tally; LISTENERS_MAX],
+    pub connections_ungated: Tally,
     /// Connections open now.
     pub connections_active: Tally,
     /// Requests answered within their deadline and without a failure of the server: 2xx to 4xx,
@@ -104,6 +109,8 @@ impl WorkerMetrics {
             bytes_read: Tally::default(),
             bytes_written: Tally::default(),
             connections: Tally::default(),
+            connections_at: Default::default(),
+            connections_ungated: Tally::default(),
             connections_active: Tally::default(),
             good: Tally::default(),
             latency_nanos: Tally::default(),

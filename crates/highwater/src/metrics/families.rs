@@ -16,7 +16,7 @@ use super::tally::Tally;
 use super::{DURATION_BOUNDS, Inner, PoolState, Rates, Scaling, Server, Timeout};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 48] = [
+pub(super) const NAMES: [&str; 49] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -28,6 +28,7 @@ pub(super) const NAMES: [&str; 48] = [
     "http_bytes_read_total",
     "http_bytes_written_total",
     "http_connections_total",
+    "http_listener_connections_total",
     "http_connections_active",
     "http_connections_in_flight",
     "http_body_memory_bytes",
@@ -213,6 +214,12 @@ fn connections(page: &mut Page, server: &Server) {
     counter("http_bytes_written_total", "Bytes handed to the kernel to send.", written);
     let accepted = server.sum(|worker| &worker.connections);
     counter("http_connections_total", "Connections accepted.", accepted);
+    let help = "Connections accepted at each listener.";
+    let mut family = page.family("http_listener_connections_total", help, Kind::Counter);
+    for (index, address) in server.listeners.get().into_iter().flatten().enumerate() {
+        let accepted = server.sum(|worker| &worker.connections_at[index]);
+        family.sample(&[("listener", address)], accepted);
+    }
     let active = server.sum(|worker| &worker.connections_active);
     page.single("http_connections_active", "Connections open now.", Kind::Gauge, active);
     let help = "Connections with work: accepted, or with a request that is not yet answered.";

@@ -39,7 +39,7 @@ use highwater_sys::capability::{self, Capability};
 
 use self::sampler::{Busy, Rates, Sample, Window};
 
-pub(crate) use self::counters::WorkerMetrics;
+pub(crate) use self::counters::{LISTENERS_MAX, WorkerMetrics};
 pub use self::readiness::Readiness;
 pub(crate) use self::reasons::{Rejection, Timeout};
 pub use self::registry::{Counter, MetricError};
@@ -86,6 +86,8 @@ struct Server {
     workers: Box<[Arc<WorkerMetrics>]>,
     /// Names of endpoints, each with the indices of its endpoints.
     endpoints: Vec<(String, Vec<usize>)>,
+    /// The addresses of its listeners.
+    listeners: OnceLock<Vec<String>>,
 }
 
 #[derive(Debug)]
@@ -225,6 +227,7 @@ impl Metrics {
             since: self.now(),
             workers: (0..workers).map(|_| worker()).collect(),
             endpoints: by_name(endpoints),
+            listeners: OnceLock::new(),
         };
         assert!(self.0.server.set(server).is_ok(), "each server needs Metrics of its own");
         self.sample(self.now());
@@ -242,6 +245,13 @@ impl Metrics {
     pub(crate) fn worker(&self, index: usize) -> Arc<WorkerMetrics> {
         let server = self.0.server.get().expect("Metrics::begin comes before the workers");
         Arc::clone(&server.workers[index])
+    }
+
+    /// Stores where the server listens. Only the first call counts.
+    pub(crate) fn listeners(&self, addresses: Vec<String>) {
+        if let Some(server) = self.0.server.get() {
+            let _ = server.listeners.set(addresses);
+        }
     }
 
     /// Stores how bytes are moved, and why. Only the first call counts.

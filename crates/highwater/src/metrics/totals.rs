@@ -26,8 +26,9 @@ pub(crate) struct Totals {
     shed: u64,
     refused: u64,
     dropped: u64,
-    /// Connections accepted.
+    /// Connections accepted; of those, the ones to which the gate applies.
     pub(crate) connections: u64,
+    pub(crate) connections_gated: u64,
     load: u32,
     load_max: u32,
     queues: Vec<Queue>,
@@ -89,6 +90,8 @@ impl Server {
             refused: sum(WorkerMetrics::refused_for_load),
             dropped: sum(WorkerMetrics::dropped),
             connections: count(|worker| &worker.connections),
+            connections_gated: count(|worker| &worker.connections)
+                .saturating_sub(count(|worker| &worker.connections_ungated)),
             load: u32::try_from(count(|worker| &worker.load)).unwrap_or(u32::MAX),
             load_max,
             judged: count(|worker| &worker.queue.judged),

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use highwater_sys::signal::Signals;
-use highwater_sys::{Listener, cpu, limits};
+use highwater_sys::{Address, Listener, cpu, limits};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::address;
 use super::config::{Pin, ServerConfig};
 use super::environment;
 use super::error::ServerError;
-use super::listen::listen;
+use super::listen::{bind_metrics, listen};
+use super::listener::Listen;
 use super::observer::{Observer, endpoint_names};
 use super::pool::{POOL_QUEUE_MAX, Pool};
 use super::running::Running;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::transport::{self, Kind};
-use super::worker::{BodyMemory, Phase, WorkerConfig};
+use super::worker::{BodyMemory, ListenerTerms, Phase, WorkerConfig};
 use crate::admission::{AdmissionSettings, PreparedAdmission};
 use crate::app::{App, Router, WorkerInfo};
 use crate::logging::{self, FlushAtEnd};
@@ -54,8 +54,8 @@ pub struct Server {
     router: Router,
     /// `None` for the environment's.
     config: Option<ServerConfig>,
-    /// The address to listen on, as it was written.
-    listen: Option<String>,
+    /// Where to listen, as it was written.
+    listen: Vec<String>,
     readiness: Readiness,
     metrics: Metrics,
     listener: Option<std::net::TcpListener>,
@@ -68,26 +68,31 @@ impl Server {
         Server {
             router,
             config: None,
-            listen: None,
+            listen: Vec::new(),
             readiness: Readiness::default(),
             metrics: Metrics::new(),
             listener: None,
         }
     }
 
-    /// Listens on `address`, an IP address and a port: `"0.0.0.0:8080"`, `"[::1]:8080"` or a
-    /// [`SocketAddr`](std::net::SocketAddr). Port 0 lets the kernel choose one. Any other text is an error when the
-    /// server starts.
+    /// Listens on `address`: `"0.0.0.0:8080"`, `"[::1]:8080"`, a [`SocketAddr`](std::net::SocketAddr),
+    /// `"unix:/run/app.sock"`, or one of these with options, as [`Listen`] describes. Port 0 lets the kernel choose
+    /// one. Any other text is an error when the server starts.
+    ///
+    /// Each call adds an address. What the settings say is not used then.
     pub fn listen(mut self, address: impl ToString) -> Self {
-        self.listen = Some(address.to_string());
+        self.listen.push(address.to_string());
         self
     }
 
-    /// Serves on a socket that is already bound and listening, for example from a service manager or a test.
-    /// The configured address is ignored.
+    /// Serves on a TCP socket that is already bound and listening, for example in a test, and nowhere else: neither
+    /// configured addresses nor sockets that the process inherited are used.
     ///
     /// The other workers bind the same address, with the same backlog. If they may not (it belongs to another
     /// user, its port is privileged), all workers accept from this one socket.
+    ///
+    /// When the server drains, connections whose handshake with another worker's socket is under way are reset. For
+    /// restarts that lose none, have a service manager pass the socket: see *Deploying* in the documentation.
     pub fn listener(mut self, listener: std::net::TcpListener) -> Self {
         self.listener = Some(listener);
         self
@@ -148,23 +153,26 @@ impl Server {
         let cores = cpu::allowed().unwrap_or_default();
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
         let connections_max = connections_max(&config)?;
+        // All of them before anything accepts: if one cannot be bound, nobody has been let in at another.
         let listeners = listen(listener, &config, workers)?;
-        let address =
-            listeners[0].local_addr().map_err(|error| ServerError::bind(config.listen, error))?;
+        let observed = config.metrics.map(|wanted| bind_metrics(wanted, &config)).transpose()?;
+        let addresses = listeners.addresses();
         metrics.begin(&endpoint_names(&app), workers);
+        metrics.listeners(addresses.iter().map(ToString::to_string).collect());
         show_limits(&metrics, &app);
         metrics.panics(app.panics());
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
         let settings = admission_settings(&config, connections_max, workers);
-        let prepared = PreparedAdmission::new(&settings, address, &listeners)
+        let prepared = PreparedAdmission::new(&settings, &listeners.entries())
             .map_err(ServerError::Admission)?;
         let phase = Arc::new(Phase::default());
         let watch = Watch::new(Arc::clone(&phase), &metrics, &readiness);
         let watch = watch.map_err(ServerError::Worker)?;
         // From here on, whatever has been started is stopped if the rest fails.
         let mut running = Running {
-            address,
+            addresses,
+            files: Vec::new(),
             drain_timeout: config.drain_timeout,
             workers: Workers::new(phase, Arc::clone(&watch)),
             watch,
@@ -187,9 +195,12 @@ impl Server {
             workers,
             connections_max,
             body_memory: body_memory(&config, &metrics),
+            terms: listeners.terms(),
         };
-        for (index, listener) in listeners.into_iter().enumerate() {
-            running.workers.spawn(plan.worker(index, listener, &running.pool))?;
+        let (divided, files) = listeners.divide();
+        running.files = files;
+        for (index, own) in divided.into_iter().enumerate() {
+            running.workers.spawn(plan.worker(index, own, &running.pool))?;
         }
         running.watch.set_alarm(running.workers.alarm());
         let admission =
@@ -202,9 +213,9 @@ impl Server {
             });
         }
         running.admission = Some(admission);
-        if let Some(wanted) = config.metrics {
+        if let Some(listener) = observed {
             let watch = &running.watch;
-            let observer = Observer::start(wanted, &config, &metrics, &running.readiness, watch)?;
+            let observer = Observer::start(listener, &config, &metrics, &running.readiness, watch)?;
             running.observer = Some(observer);
         }
         say_where(&running, workers, chosen.kind, &chosen.reason);
@@ -214,20 +225,16 @@ impl Server {
     /// The settings: those of the code, else those of the environment.
     fn settings(&mut self) -> Result<ServerConfig, ServerError> {
         let mut config = self.config.take().map_or_else(environment::settings, Ok)?;
-        if let Some(text) = self.listen.take() {
-            config.listen = address::parse(&text).map_err(|remedy| {
-                ServerError::Settings(format!("cannot listen on {text:?}: {remedy}"))
-            })?;
+        if !self.listen.is_empty() {
+            let parse = |text: String| {
+                text.parse::<Listen>().map_err(|remedy| {
+                    ServerError::Settings(format!("cannot listen on {text:?}: {remedy}"))
+                })
+            };
+            config.listen = self.listen.drain(..).map(parse).collect::<Result<_, _>>()?;
         }
-        if config.metrics == Some(config.listen)
-            && config.metrics_is_fixed
-            && config.listen.port() != 0
-            && self.listener.is_none()
-        {
-            return Err(ServerError::Settings(format!(
-                "metrics cannot be on {}, which is the server's own address; use another port, or no metrics",
-                config.listen
-            )));
+        if self.listener.is_none() {
+            config.check_listeners().map_err(ServerError::Settings)?;
         }
         Ok(config)
     }
@@ -242,13 +249,16 @@ fn blocks_a_runtime() -> bool {
 
 fn say_where(running: &Running, workers: usize, kind: Kind, reason: &str) {
     let metrics = running.metrics_address();
+    let tcp = running.addresses.iter().find_map(Address::tcp);
+    let (first, others) = running.listed();
     tracing::info!(
-        address = %running.address,
+        address = first,
+        others,
         workers,
         transport = kind.name(),
         reason,
         metrics = metrics.map(tracing::field::display),
-        url = format_args!("http://{}/", running.address),
+        url = tcp.map(|at| tracing::field::display(format!("http://{at}/"))),
         page = metrics.map(|at| tracing::field::display(format!("http://{at}/"))),
         "serving",
     );
@@ -265,21 +275,24 @@ struct Plan<'s> {
     workers: usize,
     connections_max: u32,
     body_memory: BodyMemory,
+    /// How each listener is treated.
+    terms: Vec<ListenerTerms>,
 }
 
 impl Plan<'_> {
-    fn worker(&self, index: usize, listener: Listener, pool: &Pool) -> WorkerThread {
+    fn worker(&self, index: usize, listeners: Vec<Listener>, pool: &Pool) -> WorkerThread {
         let Plan { app, config, metrics, prepared, workers, .. } = *self;
         WorkerThread {
             name: format!("highwater-{index}"),
             worker: WorkerInfo::new(index, workers),
             core: pinned_core(config.pin, workers, self.cores, index),
             kind: self.kind,
-            listener,
+            listeners,
             pool: pool.clone(),
             gives_up_rights: prepared.has_kernel_gate(),
             config: WorkerConfig {
                 connections_max: (self.connections_max / workers as u32).max(1),
+                listeners: self.terms.clone(),
                 metrics: metrics.worker(index),
                 gate: prepared.worker(index, metrics),
                 body_memory: self.body_memory.clone(),

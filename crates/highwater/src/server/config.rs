@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use highwater_core::http::Limits;
 
+use super::listener::{LISTENERS_MAX, Listen};
 use crate::admission::worker::Terms;
 use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed, TURN_MAX};
 use crate::logging::LogFormat;
@@ -43,8 +44,13 @@ pub(crate) const POOL_THREADS: NonZeroUsize = NonZeroUsize::new(512).expect("it 
 /// The settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Where to serve. `--listen`, 127.0.0.1:8080.
-    pub listen: SocketAddr,
+    /// Where to serve; empty for 127.0.0.1:8080, or only where sockets listen that the process was started with.
+    /// At most 16. `--listen`.
+    pub listen: Vec<Listen>,
+    /// Whether the server also serves on the sockets that the process was started with (`LISTEN_FDS`), which a service
+    /// manager passes; true. The first such server of the process gets them. For a server beside the main one, which
+    /// may start earlier, set it to false.
+    pub inherited: bool,
     /// Where to serve metrics and health checks; `None` for nowhere. `--metrics`, 127.0.0.1:9090.
     pub metrics: Option<SocketAddr>,
     /// Whether the server fails to start if `metrics` is taken. Without this, and only if `metrics` is the default,
@@ -120,10 +126,10 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        let local = |port| SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
         ServerConfig {
-            listen: local(8080),
-            metrics: Some(local(9090)),
+            listen: Vec::new(),
+            inherited: true,
+            metrics: Some(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9090))),
             metrics_is_fixed: false,
             workers: None,
             transport: TransportChoice::Auto,
@@ -153,6 +159,33 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
+    /// Checks that the listeners do not stand in each other's way.
+    ///
+    /// # Errors
+    /// Which address is a mistake, and what to write instead.
+    pub(super) fn check_listeners(&self) -> Result<(), String> {
+        if self.listen.len() > LISTENERS_MAX {
+            let count = self.listen.len();
+            return Err(format!("{count} listeners are too many; use up to {LISTENERS_MAX}"));
+        }
+        for (index, Listen { address, .. }) in self.listen.iter().enumerate() {
+            let port = address.tcp().map(|address| address.port());
+            if port == Some(0) {
+                continue;
+            }
+            if self.listen[..index].iter().any(|other| other.address == *address) {
+                return Err(format!("{address} is listed twice; leave one out"));
+            }
+            if self.metrics_is_fixed && self.metrics.is_some() && self.metrics == address.tcp() {
+                return Err(format!(
+                    "metrics cannot be on {address}, which is the server's own address; use another port, or no \
+                     metrics"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// How a worker admits requests.
     pub(crate) fn terms(&self) -> Terms {
         Terms {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+
+use highwater_sys::Address;
 
 use crate::app::BuildError;
 #[cfg(doc)]
@@ -18,7 +19,7 @@ pub enum ServerError {
     /// A setting is wrong; says which, where it comes from, and what to write instead.
     Settings(String),
     /// An address cannot be listened on.
-    Bind(SocketAddr, io::Error),
+    Bind(Address, io::Error),
     /// The requested transport does not work here; says which and why.
     Transport(String),
     /// The requested gate or limiter does not work here; says why, and what to do instead.
@@ -36,7 +37,7 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    pub(super) fn bind(address: SocketAddr, error: io::Error) -> Self {
+    pub(super) fn bind(address: Address, error: io::Error) -> Self {
         ServerError::Bind(address, error)
     }
 

@@ -1,20 +1,36 @@
 //! What do the workers of a server accept from?
+//!
+//! ```text
+//!  a socket that code gave         TCP: each worker has its own beside it
+//!  else LISTEN_FDS                 shared by all workers, and with the service manager
+//!     and the addresses that are set, where no inherited socket listens already
+//!                                  TCP: each worker has its own;  Unix: shared by all workers
+//! ```
+//!
+//! Inherited sockets are never joined by others. The manager keeps them open, so a connection that waits there
+//! outlives this process; one that waits at a socket of a worker's own is reset when that is closed.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_sys::{KeepAlive, Listener};
+use highwater_sys::{Address, KeepAlive, Listener, SocketFile, bind_unix, inherited};
 
 use super::config::ServerConfig;
 use super::error::ServerError;
-use super::worker::BACKLOG;
+use super::listener::{LISTENERS_MAX, Listen};
+use super::worker::{BACKLOG, ListenerTerms};
+use crate::admission::Entry;
 
 /// How long the server retries to bind a port that is still taken. The kernel dismantles a process with an
 /// io_uring in the background: a killed process was seen to hold its port for some milliseconds after its
 /// parent learned of its end, and a supervisor restarts it that quickly.
 const BIND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where a server listens if nothing is set and nothing is inherited.
+pub(super) const DEFAULT: SocketAddr =
+    SocketAddr::V4(std::net::SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
 
 /// The last port that is tried for metrics where the default is taken; then any free one is.
 const METRICS_PORT_MAX: u16 = 9099;
@@ -22,41 +38,172 @@ const METRICS_PORT_MAX: u16 = 9099;
 /// How long to wait before trying again.
 const BIND_PAUSE: Duration = Duration::from_millis(5);
 
-/// One listener for each worker: on a socket that was given, or else on the address that is set.
+/// A place where the server listens.
+pub(super) struct Bound {
+    pub(super) address: Address,
+    /// One per worker.
+    sockets: Vec<Listener>,
+    /// It is the service manager's, and the name by which that calls it.
+    inherited: Option<String>,
+    /// The file of a Unix socket.
+    file: Option<SocketFile>,
+}
+
+impl Bound {
+    fn entry(&self) -> Option<Entry<'_>> {
+        let address = self.address.tcp()?;
+        Some(Entry { address, listeners: &self.sockets, is_ours: self.inherited.is_none() })
+    }
+}
+
+/// All places where the server listens.
+pub(super) struct Listeners(Vec<Bound>);
+
+impl Listeners {
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.0.iter().map(|bound| bound.address.clone()).collect()
+    }
+
+    /// What admission needs to know of them.
+    pub(super) fn entries(&self) -> Vec<Entry<'_>> {
+        self.0.iter().filter_map(Bound::entry).collect()
+    }
+
+    /// How the workers treat each of them.
+    pub(super) fn terms(&self) -> Vec<ListenerTerms> {
+        let terms = |bound: &Bound| {
+            let is_tcp = bound.address.tcp().is_some();
+            let is_shared = !is_tcp || bound.inherited.is_some();
+            let shared_by = if is_shared { bound.sockets.len() as u32 } else { 1 };
+            ListenerTerms { is_gated: is_tcp, shared_by }
+        };
+        self.0.iter().map(terms).collect()
+    }
+
+    /// The sockets of each worker, and the files, which are removed when they are dropped.
+    pub(super) fn divide(self) -> (Vec<Vec<Listener>>, Vec<SocketFile>) {
+        let workers = self.0.first().map_or(0, |bound| bound.sockets.len());
+        let mut divided: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+        let mut files = Vec::new();
+        for bound in self.0 {
+            divided.iter_mut().zip(bound.sockets).for_each(|(own, socket)| own.push(socket));
+            files.extend(bound.file);
+        }
+        (divided, files)
+    }
+}
+
+/// Listens wherever the server is to: on the socket that is given, else on inherited ones and on the addresses that
+/// are set. If one of them fails, none stays open.
 pub(super) fn listen(
     given: Option<std::net::TcpListener>,
     config: &ServerConfig,
     workers: usize,
-) -> Result<Vec<Listener>, ServerError> {
-    let address = given.as_ref().and_then(|given| given.local_addr().ok()).unwrap_or(config.listen);
-    let failed = |error| ServerError::bind(address, error);
-    let is_given = given.is_some();
-    let first = match given {
-        Some(given) => adopt(given, config).map_err(failed)?,
-        None => bind(address, config)?,
-    };
-    let mut listeners = vec![first];
-    for _ in 1..workers {
-        let another = match listeners[0].another() {
-            Err(_) if is_given => listeners[0].share(),
-            another => another,
-        };
-        listeners.push(another.map_err(failed)?);
+) -> Result<Listeners, ServerError> {
+    if let Some(given) = given {
+        return adopt(given, config, workers).map(|bound| Listeners(vec![bound]));
     }
-    Ok(listeners)
+    let mut all = inherit(config, workers)?;
+    let default = [Listen::tcp(DEFAULT)];
+    let wanted = match &config.listen[..] {
+        [] if all.is_empty() => &default[..],
+        wanted => wanted,
+    };
+    for listen in wanted {
+        // The manager has bound it, as the setting demands.
+        if !all.iter().any(|bound| bound.inherited.is_some() && bound.address == listen.address) {
+            all.push(bind_all(listen, config, workers)?);
+        }
+    }
+    if all.len() > LISTENERS_MAX {
+        let count = all.len();
+        let text = format!("{count} listeners are too many; use up to {LISTENERS_MAX}");
+        return Err(ServerError::Settings(text));
+    }
+    Ok(Listeners(all))
 }
 
 /// Takes over a socket that listens.
-fn adopt(given: std::net::TcpListener, config: &ServerConfig) -> io::Result<Listener> {
-    let mut listener = Listener::adopt(given)?;
-    keep_alive(&mut listener, config)?;
-    Ok(listener)
+fn adopt(
+    given: std::net::TcpListener,
+    config: &ServerConfig,
+    workers: usize,
+) -> Result<Bound, ServerError> {
+    let address = given.local_addr().map_err(ServerError::Io)?;
+    let failed = |error| ServerError::bind(Address::Tcp(address), error);
+    let mut first = Listener::adopt(given).map_err(failed)?;
+    keep_alive(&mut first, config).map_err(failed)?;
+    let sockets = multiply(first, workers, |first| first.another().or_else(|_| first.share()));
+    let address = Address::Tcp(address);
+    Ok(Bound { address, sockets: sockets.map_err(failed)?, inherited: None, file: None })
+}
+
+/// The sockets that the process was started with.
+fn inherit(config: &ServerConfig, workers: usize) -> Result<Vec<Bound>, ServerError> {
+    if !config.inherited {
+        return Ok(Vec::new());
+    }
+    let all = inherited(|name| std::env::var(name).ok());
+    let all = all.map_err(|error| ServerError::Settings(error.to_string()))?;
+    let bind = |socket: highwater_sys::Inherited| {
+        let address = socket.address;
+        let failed = |error| ServerError::bind(address.clone(), error);
+        let mut first = socket.listener;
+        if address.tcp().is_some() {
+            keep_alive(&mut first, config).map_err(failed)?;
+            // A predecessor may have shortened it.
+            first.set_backlog(BACKLOG).map_err(failed)?;
+        }
+        let sockets = multiply(first, workers, Listener::share).map_err(failed)?;
+        let inherited = Some(socket.name.unwrap_or_else(|| socket.number.to_string()));
+        Ok(Bound { address, sockets, inherited, file: None })
+    };
+    let all: Vec<Bound> = all.into_iter().map(bind).collect::<Result<_, ServerError>>()?;
+    for Bound { address, inherited, .. } in &all {
+        let name = inherited.as_deref().unwrap_or_default();
+        tracing::info!(address = %address, name, "listening on an inherited socket");
+    }
+    Ok(all)
+}
+
+/// Listens on an address, for each worker.
+fn bind_all(listen: &Listen, config: &ServerConfig, workers: usize) -> Result<Bound, ServerError> {
+    let failed = |error| ServerError::bind(listen.address.clone(), error);
+    match &listen.address {
+        Address::Tcp(address) => {
+            let first = bind(*address, config)?;
+            let address = Address::Tcp(first.local_addr().map_err(failed)?);
+            let sockets = multiply(first, workers, Listener::another).map_err(failed)?;
+            Ok(Bound { address, sockets, inherited: None, file: None })
+        }
+        Address::Unix(path) => {
+            let (first, file) =
+                patiently(|| bind_unix(path, listen.mode, BACKLOG)).map_err(failed)?;
+            let sockets = multiply(first, workers, Listener::share).map_err(failed)?;
+            let (address, file) = (listen.address.clone(), Some(file));
+            Ok(Bound { address, sockets, inherited: None, file })
+        }
+    }
+}
+
+/// A socket for each worker, made by `more` from the first.
+fn multiply(
+    first: Listener,
+    workers: usize,
+    more: impl Fn(&Listener) -> io::Result<Listener>,
+) -> io::Result<Vec<Listener>> {
+    let mut sockets = vec![first];
+    for _ in 1..workers {
+        sockets.push(more(&sockets[0])?);
+    }
+    Ok(sockets)
 }
 
 /// Listens, and waits a moment for a predecessor to let go of the port.
 pub(super) fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listener, ServerError> {
-    let mut listener = bind_patiently(address)?;
-    keep_alive(&mut listener, config).map_err(|error| ServerError::bind(address, error))?;
+    let failed = |error| ServerError::bind(Address::Tcp(address), error);
+    let mut listener = patiently(|| Listener::bind(address, BACKLOG)).map_err(failed)?;
+    keep_alive(&mut listener, config).map_err(failed)?;
     Ok(listener)
 }
 
@@ -73,7 +220,7 @@ pub(super) fn bind_metrics(
     let next = (wanted.port() + 1..=METRICS_PORT_MAX).chain([0]);
     for address in next.map(|port| SocketAddr::new(wanted.ip(), port)) {
         let Ok(mut listener) = Listener::bind(address, BACKLOG) else { continue };
-        let failed = |error| ServerError::bind(address, error);
+        let failed = |error| ServerError::bind(Address::Tcp(address), error);
         keep_alive(&mut listener, config).map_err(failed)?;
         tracing::warn!(
             address = %wanted,
@@ -97,14 +244,14 @@ fn keep_alive(listener: &mut Listener, config: &ServerConfig) -> io::Result<()> 
     listener.keep_alive(KeepAlive { idle, unacknowledged_max: config.limits.write_timeout })
 }
 
-fn bind_patiently(address: SocketAddr) -> Result<Listener, ServerError> {
+fn patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let until = Instant::now() + BIND_PATIENCE;
     loop {
-        match Listener::bind(address, BACKLOG) {
+        match bind() {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
                 thread::sleep(BIND_PAUSE);
             }
-            bound => return bound.map_err(|error| ServerError::bind(address, error)),
+            bound => return bound,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! How does a server run?
 //!
 //! ```text
-//!  builder ──▶ environment, address: settings;  listen: sockets;  transport: which driver, and why
+//!  builder ──▶ environment, address, listener: settings;  listen: sockets;  transport: which driver, and why
 //!     │
-//!     ├──▶ running: until when, and how it ends;  serve: the same in an async main
+//!     ├──▶ running: until when, and how it ends;  serve: the same in an async main;  supervisor: READY, STOPPING
 //!     ├──▶ observer, port: the metrics port
 //!     └──▶ threads: one thread per worker, and what happens when one dies
 //!            └──▶ worker/ ─ run: where it waits
@@ -21,12 +21,14 @@ mod config;
 mod environment;
 mod error;
 mod listen;
+mod listener;
 mod observer;
 mod pool;
 mod port;
 mod running;
 mod serve;
 mod stop;
+mod supervisor;
 mod threads;
 mod transport;
 mod worker;
@@ -40,6 +42,7 @@ pub use config::{Pin, ServerConfig, TransportChoice};
 pub use error::ServerError;
 pub use highwater_core::http::Limits;
 pub use highwater_sys::signal::{Signal, Signals};
+pub use listener::{Address, Listen};
 pub use running::Running;
 pub use serve::{Serve, ServeFuture};
 
@@ -48,4 +51,4 @@ pub(crate) use pool::Pool;
 #[cfg(feature = "testing")]
 pub(crate) use worker::context;
 #[cfg(feature = "sim")]
-pub(crate) use worker::{Inbox, Worker, WorkerConfig};
+pub(crate) use worker::{Inbox, ListenerTerms, Worker, WorkerConfig};

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use highwater_sys::Listener;
+
 use super::config::ServerConfig;
 use super::error::ServerError;
-use super::listen::bind_metrics;
 use super::pool::Pool;
 use super::port;
 use super::threads::{Watch, WorkerThread, Workers};
@@ -21,16 +22,16 @@ pub(super) struct Observer {
 }
 
 impl Observer {
+    /// Serves it on `listener`.
     pub(super) fn start(
-        wanted: SocketAddr,
+        listener: Listener,
         config: &ServerConfig,
         metrics: &Metrics,
         readiness: &Readiness,
         watch: &Arc<Watch>,
     ) -> Result<Self, ServerError> {
         let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
-        let listener = bind_metrics(wanted, config)?;
-        let address = listener.local_addr().map_err(|error| ServerError::bind(wanted, error))?;
+        let address = listener.local_addr().map_err(ServerError::Io)?;
         let own = Metrics::new();
         own.begin(&endpoint_names(&app), 1);
         let mut workers = Workers::new(Arc::default(), Arc::clone(watch));
@@ -41,7 +42,7 @@ impl Observer {
             // Independent of the transport of the other workers: this port must work even where
             // that does not.
             kind: Kind::Epoll,
-            listener,
+            listeners: vec![listener],
             pool: Pool::new(1, config.patience, 1),
             gives_up_rights: true,
             config: WorkerConfig {

@@ -9,13 +9,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use highwater_sys::Waker;
 use highwater_sys::signal::{Signal, Signals};
+use highwater_sys::{Address, SocketFile, Waker};
 
 use super::error::ServerError;
 use super::observer::Observer;
 use super::pool::Pool;
 use super::stop::{Stop, Stopper};
+use super::supervisor;
 use super::threads::{Watch, Workers};
 use crate::admission::RunningAdmission;
 use crate::logging::FlushAtEnd;
@@ -29,7 +30,9 @@ const SOON: Duration = Duration::from_secs(2);
 
 /// A server at work. Dropping it stops it without a drain.
 pub struct Running {
-    pub(super) address: SocketAddr,
+    pub(super) addresses: Vec<Address>,
+    /// The files of Unix sockets. Dropping them removes them.
+    pub(super) files: Vec<SocketFile>,
     pub(super) drain_timeout: Duration,
     pub(super) workers: Workers,
     pub(super) watch: Arc<Watch>,
@@ -97,9 +100,26 @@ fn hurried(signal: Signal) -> Option<Stop> {
 }
 
 impl Running {
-    /// The address it listens on; the port is the real one if 0 was asked for.
+    /// The first IP address it listens on; the port is the real one if 0 was asked for.
+    ///
+    /// # Panics
+    /// If it listens on Unix sockets only: [`Running::addresses`] has those, too.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        let tcp = self.addresses.iter().find_map(Address::tcp);
+        tcp.expect("the server listens on Unix sockets only, and so has no IP address")
+    }
+
+    /// Everything it listens on: inherited sockets, then what was set, in that order. Ports are the real ones.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Its first address and the others, for the log.
+    pub(super) fn listed(&self) -> (String, Option<String>) {
+        let mut all = self.addresses.iter().map(Address::to_string);
+        let first = all.next().unwrap_or_default();
+        let others: Vec<String> = all.collect();
+        (first, Some(others.join(" ")).filter(|others| !others.is_empty()))
     }
 
     /// The address of the metrics port, if there is one.
@@ -144,6 +164,7 @@ impl Running {
         if let Some(stopper) = ends.stopper {
             stopper.wakes(&self.watch.waker);
         }
+        supervisor::notify(supervisor::READY);
         while !self.watch.has_failed() {
             let Some(stop) = ends.wait(&self.watch.waker, None, false)? else { continue };
             self.drain_timeout = match stop {
@@ -153,6 +174,7 @@ impl Running {
             };
             break;
         }
+        supervisor::notify(supervisor::STOPPING);
         self.end(ends)
     }
 
@@ -168,6 +190,8 @@ impl Running {
     fn end(&mut self, ends: Ends<'_>) -> Result<(), ServerError> {
         let answered_before = self.answered();
         self.readiness.drain();
+        // While the workers still accept: a successor replaces only the file of a socket that is dead.
+        self.files.clear();
         self.workers.drain();
         self.until_ended(self.drain_timeout, ends)?;
         if !self.workers.has_ended() {
@@ -184,7 +208,8 @@ impl Running {
         if !std::mem::replace(&mut self.has_stopped, true) {
             let answered_in_drain = self.answered().saturating_sub(answered_before);
             let cut = self.workers.cut_count();
-            tracing::info!(address = %self.address, answered_in_drain, connections_cut = cut, "stopped");
+            let (address, others) = self.listed();
+            tracing::info!(address, others, answered_in_drain, connections_cut = cut, "stopped");
         }
         outcome.and(observed).map_err(ServerError::Worker)
     }
@@ -209,7 +234,7 @@ impl Running {
 
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Running").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }
 
@@ -235,7 +260,7 @@ mod tests {
     fn a_dead_worker_ends_the_server() {
         let signals = Signals::catch().expect("signals can be caught");
         let config = ServerConfig {
-            listen: ([127, 0, 0, 1], 0).into(),
+            listen: vec![([127, 0, 0, 1], 0).into()],
             metrics: None,
             shed: Some(crate::server::Shed::None),
             ..ServerConfig::default()

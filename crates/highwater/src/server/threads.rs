@@ -31,7 +31,7 @@ pub(super) struct WorkerThread {
     pub(super) worker: WorkerInfo,
     pub(super) core: Option<usize>,
     pub(super) kind: Kind,
-    pub(super) listener: Listener,
+    pub(super) listeners: Vec<Listener>,
     pub(super) pool: Pool,
     /// Whether its thread is to lose the rights that a gate in the kernel needed.
     pub(super) gives_up_rights: bool,
@@ -266,11 +266,11 @@ impl WorkerThread {
         }
         let wants_peers = self.config.app.needs_peer() || !self.config.proxies.is_empty();
         let driver = DriverConfig { peer_addresses: wants_peers, ..Default::default() };
-        let WorkerThread { kind, worker, listener, pool, config, .. } = self;
+        let WorkerThread { kind, worker, listeners, pool, config, .. } = self;
         let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);
         match kind {
-            Kind::Uring => work(Uring::new(listener, &driver)?, config, worker, pool, phase, tell),
-            Kind::Epoll => work(Epoll::new(listener, &driver)?, config, worker, pool, phase, tell),
+            Kind::Uring => work(Uring::new(listeners, &driver)?, config, worker, pool, phase, tell),
+            Kind::Epoll => work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, tell),
         }
     }
 }

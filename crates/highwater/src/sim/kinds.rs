@@ -48,11 +48,13 @@ pub enum Kind {
     /// Besides, a run of its own in which the worker serves a protocol with streams: up to fifty requests at once on a
     /// connection, windows and resets.
     Multiplexed,
+    /// Several listeners, of which the last has no gate, as Unix sockets have none.
+    Listeners,
 }
 
 impl Kind {
     /// Every kind, and its name for `--with`.
-    const TABLE: [(Kind, &'static str, Status); 14] = [
+    const TABLE: [(Kind, &'static str, Status); 15] = [
         (Kind::Wakes, "wakes", Status::Passes),
         (Kind::Streams, "streams", Status::Passes),
         (Kind::Prompt, "prompt", Status::Passes),
@@ -67,6 +69,7 @@ impl Kind {
         (Kind::Crowd, "crowd", Status::Passes),
         (Kind::Unequal, "unequal", Status::Passes),
         (Kind::Multiplexed, "multiplexed", Status::Passes),
+        (Kind::Listeners, "listeners", Status::Passes),
     ];
 
     /// Every kind.

@@ -37,6 +37,7 @@ mod due;
 mod faults;
 mod kinds;
 mod link;
+mod listener;
 mod network;
 mod oracle;
 mod reader;

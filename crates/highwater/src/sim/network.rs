@@ -10,14 +10,13 @@
 //! received, accepted connections come after [`Accepting::Paused`], a close with unread input
 //! destroys what the client has not read, and so does a client that sends to a closed connection.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use highwater_core::driver::{
-    AcceptError, Accepting, Close, ConnId, Driver, Event, Output, Reading, Then, Wait,
+    AcceptError, Accepting, Close, ConnId, Driver, Event, ListenerId, Output, Reading, Then, Wait,
 };
 use highwater_core::prng::Prng;
 use highwater_core::time::{Clock, Instant};
@@ -25,15 +24,12 @@ use highwater_core::time::{Clock, Instant};
 use super::clock::SimClock;
 use super::faults::Faults;
 use super::link::{INBOUND_MAX, Link, Sending, Stage};
+use super::listener::Listener;
 use super::threads::{OtherThreads, Place};
 use super::trace::{Trace, show};
 
 /// Most bytes one delivery carries.
 const DELIVERY_MAX: usize = 4096;
-
-/// How many may wait to be accepted until the worker says otherwise: the initial value of a
-/// server's listener.
-const BACKLOG_MAX: u32 = 4096;
 
 /// Most bytes that were received but not reported when reading is stopped.
 pub(crate) const LATE_MAX: u64 = 6000;
@@ -66,16 +62,8 @@ pub(crate) struct Network {
     pub(crate) peer: Option<SocketAddr>,
     /// Which link has which `ConnId`.
     slots: Vec<Option<usize>>,
-    /// Connections in the listen queue.
-    backlog: VecDeque<usize>,
-    /// How many may wait there, as set by the worker.
-    backlog_max: u32,
-    accepting: Accepting,
-    /// An accept has failed; nothing is accepted before the worker asks again.
-    accept_stopped: bool,
+    listeners: Vec<Listener>,
     next_accept_fails: bool,
-    /// Connections still accepted although the worker has paused: they were already in transit.
-    late_accepts: u64,
     /// Other threads, if there are any.
     pub(super) threads: Option<Arc<OtherThreads>>,
     /// When the next client acts: nothing waits longer.
@@ -110,12 +98,8 @@ impl Network {
             links: Vec::new(),
             peer: None,
             slots: Vec::new(),
-            backlog: VecDeque::new(),
-            backlog_max: BACKLOG_MAX,
-            accepting: Accepting::Paused,
-            accept_stopped: false,
+            listeners: vec![Listener::new()],
             next_accept_fails: false,
-            late_accepts: 0,
             threads: None,
             client_at: Instant::MAX,
             events: 0,
@@ -179,34 +163,26 @@ impl Network {
         &self.links[link]
     }
 
-    /// Connections that wait to be accepted.
-    pub(crate) fn waiting(&self) -> usize {
-        self.backlog.len()
+    /// Lets the worker listen in `count` places instead of one; clients of the n-th link connect to the n-th of
+    /// them, and then to the first again.
+    pub(crate) fn listen(&mut self, count: usize) {
+        self.listeners = (0..count).map(|_| Listener::new()).collect();
     }
 
-    /// How many more may be accepted before the worker can stop that: if it accepts all
-    /// connections, those that wait, and as many as have come in the meantime.
+    pub(crate) fn listeners(&self) -> &[Listener] {
+        &self.listeners
+    }
+
+    /// How many more may be accepted before the worker can stop that.
     pub(crate) fn welcome(&self) -> u32 {
-        match self.accepting {
-            Accepting::On => 2 * self.backlog_max,
-            Accepting::Few(count) => count,
-            Accepting::Paused | Accepting::Closed => 0,
-        }
-    }
-
-    pub(crate) fn accepting(&self) -> Accepting {
-        match self.accepting {
-            _ if self.accept_stopped => Accepting::Paused,
-            Accepting::Few(0) => Accepting::Paused,
-            accepting => accepting,
-        }
+        self.listeners.iter().map(Listener::welcome).sum()
     }
 
     /// The next accept fails, even one that was on its way when accepting paused.
     #[cfg(test)]
     pub(super) fn late_accept_fails(&mut self) {
         self.next_accept_fails = true;
-        self.late_accepts = 1;
+        self.listeners[0].late = 1;
     }
 
     // ---- what clients do
@@ -219,11 +195,12 @@ impl Network {
 
     /// Connects: into the listen queue, or refused if there is no listener any more.
     pub(crate) fn connect(&mut self, link: usize) {
-        if self.accepting == Accepting::Closed {
+        let at = link % self.listeners.len();
+        if self.listeners[at].accepting == Accepting::Closed {
             self.links[link].stage = Stage::Refused;
         } else {
             self.links[link].stage = Stage::Queued;
-            self.backlog.push_back(link);
+            self.listeners[at].backlog.push_back(link);
         }
         self.note(link, || "connects".into());
     }
@@ -320,42 +297,39 @@ impl Network {
 
     /// Performs one of the possible actions. Returns whether there was any.
     fn step(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
-        let acts = self.slots.len() + 1;
+        let acts = self.slots.len() + self.listeners.len();
         let start = self.draw(acts) - 1;
         (0..acts).any(|n| {
             let act = (start + n) % acts;
             match self.slots.get(act) {
-                None => self.accept_one(on_event),
+                None => self.accept_one(act - self.slots.len(), on_event),
                 Some(&slot) => slot.is_some_and(|link| self.act(link, on_event)),
             }
         })
     }
 
-    fn accept_one(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
-        let may = match self.accepting {
-            _ if self.accept_stopped => false,
-            Accepting::On | Accepting::Closed => true,
-            Accepting::Few(left) => left > 0 || self.late_accepts > 0,
-            Accepting::Paused => self.late_accepts > 0,
-        };
-        if !may || self.backlog.is_empty() {
+    fn accept_one(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
+        if !self.listeners[at].may_accept() {
             return false;
         }
         self.events += 1;
         let fails = std::mem::take(&mut self.next_accept_fails);
         if fails || self.chance(self.faults.accept_failure_one_in) {
-            self.accept_stopped = true;
+            self.listeners.iter_mut().for_each(|listener| listener.has_stopped = true);
             self.accept_failed = true;
             self.trace.line(|| format!("{:?} accepting fails", self.now()));
             on_event(Event::AcceptFailed(AcceptError::Descriptors));
             return true;
         }
-        self.late_accepts = self.late_accepts.saturating_sub(1);
-        if let Accepting::Few(left) = &mut self.accepting {
-            *left = left.saturating_sub(1);
-        }
+        let link = self.listeners[at].accept();
+        let from = ListenerId(at as u16);
+        let id = self.accept_link(link, from);
+        on_event(Event::Accepted(id, from, self.peer));
+        true
+    }
+
+    fn accept_link(&mut self, at: usize, from: ListenerId) -> ConnId {
         self.accepted += 1;
-        let at = self.backlog.pop_front().expect("it was seen above");
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
         if index == self.slots.len() {
             self.slots.push(None);
@@ -364,9 +338,8 @@ impl Network {
         let id = ConnId(index as u32);
         let now = self.now();
         self.links[at].accept(id, now);
-        self.note(at, || format!("is accepted as {}", id.0));
-        on_event(Event::Accepted(id, self.peer));
-        true
+        self.note(at, || format!("is accepted at {} as {}", from.0, id.0));
+        id
     }
 
     /// Delivers, takes a part of a send, or finishes a close.
@@ -564,32 +537,17 @@ impl Driver for SimDriver {
     }
 
     #[inline(never)]
-    fn accept(&mut self, accepting: Accepting) {
-        let network = &mut self.network;
-        network.trace.line(|| format!("{:?} ⇐ accept {accepting:?}", network.clock.now()));
-        network.accept_stopped = false;
-        if network.accepting == Accepting::Closed {
-            assert!(accepting == Accepting::Closed, "the listener is closed for ever");
-        }
-        // When a smaller bound replaces a larger one, some connections may already be in transit.
-        let bound = |accepting| match accepting {
-            Accepting::On | Accepting::Closed => u64::MAX,
-            Accepting::Few(left) => u64::from(left),
-            Accepting::Paused => 0,
-        };
-        let before = bound(std::mem::replace(&mut network.accepting, accepting));
-        let before = before.max(network.late_accepts);
-        network.late_accepts = match &mut network.prng {
-            Some(prng) if before > bound(accepting) => prng.below(3).min(before),
-            _ => 0,
-        };
+    fn accept(&mut self, listener: ListenerId, accepting: Accepting) {
+        let Network { clock, trace, listeners, prng, .. } = &mut self.network;
+        trace.line(|| format!("{:?} ⇐ accept {} {accepting:?}", clock.now(), listener.0));
+        listeners[listener.index()].set(accepting, prng.as_mut());
     }
 
     #[inline(never)]
-    fn backlog(&mut self, backlog: u32) {
+    fn backlog(&mut self, listener: ListenerId, backlog: u32) {
         // A dropped client tries again, so it cannot be distinguished from one that waits.
-        self.network.backlog_max = backlog;
-        self.network.trace.line(|| format!("⇐ backlog {backlog}"));
+        self.network.listeners[listener.index()].backlog_max = backlog;
+        self.network.trace.line(|| format!("⇐ backlog {} {backlog}", listener.0));
     }
 
     fn is_hung_up(&mut self, id: ConnId) -> bool {

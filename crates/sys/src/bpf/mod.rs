@@ -65,31 +65,31 @@ pub struct SocketGate {
     cookies: Cookies,
     /// What to do with connections beyond the limit, unless cookies forbid it.
     mode: Mode,
-    /// The lookup program is attached as long as this is open.
-    _lookup: OwnedFd,
+    /// The lookup programs are attached as long as these are open.
+    _lookups: Vec<OwnedFd>,
 }
 
 impl SocketGate {
-    /// Protects `listeners`, which all listen on `address`, in [`Mode::Reset`]. A listener that is
-    /// made later is not covered.
+    /// Protects addresses, each with all the listeners there, in [`Mode::Reset`]. They share the limit. A
+    /// listener that is made later is not covered.
     ///
     /// A wildcard address covers its port on every address of the network namespace.
     ///
     /// # Errors
     /// The refused operation, and what to change. Nothing is left behind.
-    pub fn attach(
-        address: SocketAddr,
-        listeners: &[Listener],
-        limit: u32,
-    ) -> io::Result<SocketGate> {
+    pub fn attach(places: &[(SocketAddr, &[Listener])], limit: u32) -> io::Result<SocketGate> {
         let words = Words::new(limit).map_err(|error| explain("creating a BPF map", &error))?;
         let sources = Sources::new().map_err(|error| explain("creating a BPF map", &error))?;
         let (map, of_sources) = (words.map().as_raw_fd(), sources.map().as_raw_fd());
         let filter = program::listener_filter(map, of_sources);
         let filter = call::load(&filter, Purpose::Filter, "highwater_admit")
             .map_err(|error| explain("loading a socket filter", &error))?;
-        let lookup = attach_lookup(&program::socket_lookup(map, of_sources, address))?;
-        for listener in listeners {
+        let lookup = |&(address, _): &(SocketAddr, &[Listener])| {
+            attach_lookup(&program::socket_lookup(map, of_sources, address))
+        };
+        let lookups = places.iter().map(lookup).collect::<io::Result<_>>()?;
+        let listeners = || places.iter().flat_map(|(_, listeners)| *listeners);
+        for listener in listeners() {
             listener
                 .attach_filter(filter.as_fd())
                 .map_err(|error| explain("attaching a socket filter", &error))?;
@@ -99,10 +99,10 @@ impl SocketGate {
             words,
             sources,
             reconciler: Reconciler::default(),
-            queues: listeners.iter().map(Listener::queue).collect(),
+            queues: listeners().map(Listener::queue).collect(),
             cookies: Cookies::watch(),
             mode: Mode::Reset,
-            _lookup: lookup,
+            _lookups: lookups,
         })
     }
 

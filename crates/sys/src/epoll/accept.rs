@@ -1,4 +1,4 @@
-//! Accepting: a level-triggered listener. To pause, epoll stops watching it.
+//! Accepting: level-triggered listeners. To pause one, epoll stops watching it.
 //!
 //! When accepting resumes, it tries first, and watches the listener only if no connection waits.
 //! Under overload there is room for one connection at a time, and this saves two system calls for
@@ -8,44 +8,70 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 
-use highwater_core::driver::{AcceptError, Accepting, ConnId, Event, Reading};
+use highwater_core::driver::{AcceptError, Accepting, ConnId, Event, ListenerId, Reading};
 
 use super::Epoll;
 use super::slots::{EOF, READABLE, Token};
 use crate::socket::accept_failure;
 use crate::{DriverConfig, Listener};
 
-/// How many connections one poll accepts. The listener stays ready for the next.
+/// How many connections one poll accepts at one listener. It stays ready for the next.
 const ACCEPTS_MAX: usize = 64;
 
+const READY: u32 = libc::EPOLLIN as u32;
+/// Where several drivers wait for one socket, a connection wakes only one of them.
+const READY_FOR_ONE: u32 = READY | libc::EPOLLEXCLUSIVE as u32;
+
 pub(super) struct Acceptor {
+    listeners: Vec<Entrance>,
+    /// The next poll tries to accept somewhere without an event from epoll.
+    untried: bool,
+    peer_addresses: bool,
+    connections_max: usize,
+}
+
+/// One listener.
+struct Entrance {
+    id: ListenerId,
     /// `None` once closed.
     listener: Option<Listener>,
     /// For `Few`: how many are left.
     wanted: Accepting,
     watched: bool,
-    /// The next poll tries to accept without an event from epoll.
+    /// The next poll tries to accept here without an event from epoll.
     untried: bool,
     /// `AcceptFailed` was reported; nothing is accepted until the worker asks again.
     stopped: bool,
-    peer_addresses: bool,
-    connections_max: usize,
 }
 
 impl Acceptor {
-    pub(super) fn new(listener: Listener, config: &DriverConfig) -> io::Result<Acceptor> {
-        listener.set_nonblocking(true)?;
+    pub(super) fn new(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Acceptor> {
+        let enter = |(id, listener): (ListenerId, Listener)| {
+            listener.set_nonblocking(true)?;
+            Ok(Entrance {
+                id,
+                listener: Some(listener),
+                wanted: Accepting::Paused,
+                watched: false,
+                untried: false,
+                stopped: false,
+            })
+        };
+        let ids = ListenerId::all(listeners.len());
         Ok(Acceptor {
-            listener: Some(listener),
-            wanted: Accepting::Paused,
-            watched: false,
+            listeners: ids.zip(listeners).map(enter).collect::<io::Result<_>>()?,
             untried: false,
-            stopped: false,
             peer_addresses: config.peer_addresses,
             connections_max: config.connections_max as usize,
         })
     }
 
+    fn note_untried(&mut self) {
+        self.untried = self.listeners.iter().any(|entrance| entrance.untried);
+    }
+}
+
+impl Entrance {
     /// Whether another connection may be accepted.
     fn wants_more(&self) -> bool {
         !self.stopped && !matches!(self.wanted, Accepting::Paused | Accepting::Few(0))
@@ -56,67 +82,72 @@ impl Acceptor {
             *left = left.saturating_sub(1);
         }
     }
-}
 
-impl Epoll {
-    pub(super) fn set_accepting(&mut self, accepting: Accepting) {
-        // `Closed` is final.
-        if self.acceptor.wanted != Accepting::Closed {
-            self.acceptor.wanted = accepting;
-        }
-        self.acceptor.stopped = false;
-        if !self.acceptor.wants_more() || self.acceptor.wanted == Accepting::Closed {
-            self.unwatch_listener();
-        }
-        self.acceptor.untried = self.acceptor.wants_more() && !self.acceptor.watched;
-    }
-
-    pub(super) fn set_backlog(&mut self, backlog: u32) {
-        if let Some(listener) = &mut self.acceptor.listener {
-            listener.set_backlog(backlog).expect("it listens already");
-        }
-    }
-
-    fn watch_listener(&mut self) -> io::Result<()> {
-        if let Some(listener) = &self.acceptor.listener
-            && !self.acceptor.watched
+    fn watch(&mut self, selector: &super::Selector) -> io::Result<()> {
+        if let Some(listener) = &self.listener
+            && !self.watched
         {
-            let fd = listener.as_fd().as_raw_fd();
-            self.selector.add(fd, libc::EPOLLIN as u32, Token::LISTENER)?;
-            self.acceptor.watched = true;
+            let flags = if listener.is_shared() { READY_FOR_ONE } else { READY };
+            selector.add(listener.as_fd().as_raw_fd(), flags, Token::listener(self.id))?;
+            self.watched = true;
         }
         Ok(())
     }
 
-    fn unwatch_listener(&mut self) {
-        if let Some(listener) = &self.acceptor.listener
-            && self.acceptor.watched
+    fn unwatch(&mut self, selector: &super::Selector) {
+        if let Some(listener) = &self.listener
+            && self.watched
         {
-            let removed = self.selector.remove(listener.as_fd().as_raw_fd());
+            let removed = selector.remove(listener.as_fd().as_raw_fd());
             removed.expect("it was added, and is open");
-            self.acceptor.watched = false;
+            self.watched = false;
+        }
+    }
+}
+
+impl Epoll {
+    pub(super) fn set_accepting(&mut self, id: ListenerId, accepting: Accepting) {
+        let Epoll { acceptor, selector, .. } = self;
+        let entrance = &mut acceptor.listeners[id.index()];
+        // `Closed` is final.
+        if entrance.wanted != Accepting::Closed {
+            entrance.wanted = accepting;
+        }
+        entrance.stopped = false;
+        if !entrance.wants_more() || entrance.wanted == Accepting::Closed {
+            entrance.unwatch(selector);
+        }
+        entrance.untried = entrance.wants_more() && !entrance.watched;
+        acceptor.note_untried();
+    }
+
+    pub(super) fn set_backlog(&mut self, id: ListenerId, backlog: u32) {
+        if let Some(listener) = &mut self.acceptor.listeners[id.index()].listener {
+            listener.set_backlog(backlog).expect("it listens already");
         }
     }
 
-    /// Accepts waiting connections, within bounds. If the listener is not watched, the next poll
-    /// tries again; once no connection waits, it is watched.
-    pub(super) fn accept_ready(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
+    /// Accepts connections that wait at a listener, within bounds. If the listener is not watched, the
+    /// next poll tries again; once no connection waits, it is watched.
+    pub(super) fn accept_ready(&mut self, id: ListenerId, on_event: &mut impl FnMut(Event<'_>)) {
         for _ in 0..ACCEPTS_MAX {
-            if !self.acceptor.wants_more() {
-                return self.unwatch_listener();
+            let Epoll { acceptor, selector, .. } = self;
+            let entrance = &mut acceptor.listeners[id.index()];
+            if !entrance.wants_more() {
+                return entrance.unwatch(selector);
             }
-            let Some(listener) = &self.acceptor.listener else {
+            let Some(listener) = &entrance.listener else {
                 return;
             };
             match listener.accept(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) {
                 Ok((fd, peer)) => {
                     listener.unfilter(fd.as_raw_fd());
-                    self.welcome(fd, peer, on_event);
+                    self.welcome(id, fd, peer, on_event);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if self.acceptor.wanted == Accepting::Closed {
-                        self.acceptor.listener = None;
-                    } else if self.watch_listener().is_err() {
+                    if entrance.wanted == Accepting::Closed {
+                        entrance.listener = None;
+                    } else if entrance.watch(selector).is_err() {
                         self.stop_accepting(AcceptError::Memory, on_event);
                     }
                     return;
@@ -129,22 +160,30 @@ impl Epoll {
                 }
             }
         }
-        self.acceptor.untried = self.acceptor.wants_more() && !self.acceptor.watched;
+        let entrance = &mut self.acceptor.listeners[id.index()];
+        if entrance.wanted == Accepting::Closed
+            && entrance.listener.as_ref().is_some_and(Listener::is_kept)
+        {
+            entrance.listener = None; // The others have the rest.
+        }
+        entrance.untried = entrance.wants_more() && !entrance.watched;
+        self.acceptor.note_untried();
     }
 
     /// A new connection. Its request has most likely arrived with it. Receiving at once means that
     /// a connection with one request is never registered with epoll.
     fn welcome(
         &mut self,
+        id: ListenerId,
         fd: OwnedFd,
         peer: Option<SocketAddr>,
         on_event: &mut impl FnMut(Event<'_>),
     ) {
-        self.acceptor.count_one();
+        self.acceptor.listeners[id.index()].count_one();
         let index = self.slots.insert(fd.into_raw_fd());
         self.slots.at(index).set(READABLE);
         let peer = peer.filter(|_| self.acceptor.peer_addresses);
-        on_event(Event::Accepted(ConnId(index), peer));
+        on_event(Event::Accepted(ConnId(index), id, peer));
         let token = self.slots.token(index);
         self.receive(index, on_event);
         if let Some(slot) = self.slots.find(token)
@@ -154,14 +193,19 @@ impl Epoll {
         {
             self.fail(index, on_event);
         }
-        if self.slots.len() >= self.acceptor.connections_max && !self.acceptor.stopped {
+        if self.slots.len() >= self.acceptor.connections_max
+            && !self.acceptor.listeners[id.index()].stopped
+        {
             self.stop_accepting(AcceptError::Descriptors, on_event);
         }
     }
 
     fn stop_accepting(&mut self, error: AcceptError, on_event: &mut impl FnMut(Event<'_>)) {
-        self.acceptor.stopped = true;
-        self.unwatch_listener();
+        let Epoll { acceptor, selector, .. } = self;
+        for entrance in &mut acceptor.listeners {
+            entrance.stopped = true;
+            entrance.unwatch(selector);
+        }
         on_event(Event::AcceptFailed(error));
     }
 
@@ -170,12 +214,16 @@ impl Epoll {
         self.acceptor.untried
     }
 
-    /// Tries to accept, if that is due. Returns whether it was.
+    /// Tries to accept where that is due. Returns whether it was.
     pub(super) fn accept_untried(&mut self, on_event: &mut impl FnMut(Event<'_>)) -> bool {
-        let untried = std::mem::take(&mut self.acceptor.untried);
-        if untried {
-            self.accept_ready(on_event);
+        if !std::mem::take(&mut self.acceptor.untried) {
+            return false;
         }
-        untried
+        for id in ListenerId::all(self.acceptor.listeners.len()) {
+            if std::mem::take(&mut self.acceptor.listeners[id.index()].untried) {
+                self.accept_ready(id, on_event);
+            }
+        }
+        true
     }
 }

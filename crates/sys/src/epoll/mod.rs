@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use highwater_core::driver::{
-    Accepting, Close, ConnId, Driver, Event, Output, Reading, Then, Wait,
+    Accepting, Close, ConnId, Driver, Event, ListenerId, Output, Reading, Then, Wait,
 };
 use highwater_core::time::Clock;
 
@@ -70,11 +70,11 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Accepts from `listener`, when told to.
+    /// Accepts from `listeners`, when told to.
     ///
     /// # Errors
     /// Lack of memory or descriptors.
-    pub fn new(listener: Listener, config: &DriverConfig) -> io::Result<Self> {
+    pub fn new(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Self> {
         let selector = Selector::new()?;
         let waker = Waker::eventfd()?;
         // Never read, so it stays readable; but edge-triggered, so only a new wake causes an event.
@@ -86,7 +86,7 @@ impl Epoll {
             reports: Vec::new(),
             only_reported: false,
             scratch: vec![0; RECEIVE_SIZE].into_boxed_slice(),
-            acceptor: Acceptor::new(listener, config)?,
+            acceptor: Acceptor::new(listeners, config)?,
             waker,
         })
     }
@@ -362,8 +362,10 @@ impl Driver for Epoll {
             let (token, flags) = self.selector.event(position);
             match token {
                 Token::WAKE => self.waker.acknowledge(),
-                Token::LISTENER => self.accept_ready(on_event),
-                _ => self.on_ready(token, flags, on_event),
+                _ => match token.as_listener() {
+                    Some(listener) => self.accept_ready(listener, on_event),
+                    None => self.on_ready(token, flags, on_event),
+                },
             }
         }
         if !self.ready.is_empty() {
@@ -424,12 +426,12 @@ impl Driver for Epoll {
         self.report(id.0);
     }
 
-    fn accept(&mut self, accepting: Accepting) {
-        self.set_accepting(accepting);
+    fn accept(&mut self, listener: ListenerId, accepting: Accepting) {
+        self.set_accepting(listener, accepting);
     }
 
-    fn backlog(&mut self, backlog: u32) {
-        self.set_backlog(backlog);
+    fn backlog(&mut self, listener: ListenerId, backlog: u32) {
+        self.set_backlog(listener, backlog);
     }
 
     fn is_hung_up(&mut self, id: ConnId) -> bool {

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use bytes::Bytes;
-use highwater_core::driver::{Output, Reading, Then};
+use highwater_core::driver::{ListenerId, Output, Reading, Then};
 
 /// The name that epoll returns with an event: the generation of the connection (32 bits) and its
 /// slot (32 bits). So an event of an old connection is not mistaken for one of its successor.
@@ -11,9 +11,20 @@ use highwater_core::driver::{Output, Reading, Then};
 pub(super) struct Token(pub(super) u64);
 
 impl Token {
-    // No slot has these indices: there are fewer descriptors.
-    pub(super) const LISTENER: Token = Token(u64::MAX);
-    pub(super) const WAKE: Token = Token(u64::MAX - 1);
+    // No slot has the indices of these: there are fewer descriptors.
+    /// The first listener; the others follow.
+    const LISTENERS: Token = Token(u64::MAX - u16::MAX as u64);
+    pub(super) const WAKE: Token = Token(Token::LISTENERS.0 - 1);
+
+    pub(super) fn listener(id: ListenerId) -> Token {
+        Token(Token::LISTENERS.0 + u64::from(id.0))
+    }
+
+    /// The listener that it names, if it names one.
+    #[inline]
+    pub(super) fn as_listener(self) -> Option<ListenerId> {
+        self.0.checked_sub(Token::LISTENERS.0).map(|place| ListenerId(place as u16))
+    }
 
     #[inline]
     pub(super) fn index(self) -> u32 {

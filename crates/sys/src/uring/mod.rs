@@ -30,7 +30,7 @@ mod trial;
 mod watch;
 
 use highwater_core::driver::{
-    Accepting, Close, ConnId, Driver, Event, Output, Reading, Then, Wait,
+    Accepting, Close, ConnId, Driver, Event, ListenerId, Output, Reading, Then, Wait,
 };
 use highwater_core::time::Instant;
 use io_uring::cqueue;
@@ -87,11 +87,11 @@ pub(crate) struct Refusal {
 }
 
 impl Uring {
-    /// Accepts from `listener`, when told to. Call it on the thread that will poll.
+    /// Accepts from `listeners`, when told to. Call it on the thread that will poll.
     ///
     /// # Errors
     /// What [`probe`](crate::probe()) would report, or lack of memory or descriptors.
-    pub fn new(listener: Listener, config: &DriverConfig) -> io::Result<Self> {
+    pub fn new(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Self> {
         let ring = Ring::new(config.submission_queue, config.completion_queue)
             .map_err(|refusal| context(refusal.cause, refusal.step))?;
         let buffers = Buffers::new(&ring, config.buffer_count, config.buffer_size)
@@ -102,7 +102,7 @@ impl Uring {
             buffers,
             slots: Slots::new(),
             starved: Vec::new(),
-            acceptor: Acceptor::new(listener, config)?,
+            acceptor: Acceptor::new(listeners, config)?,
             waker: Waker::socket_pair()?,
             wake_bytes: Box::new([0; 64]),
             waking: false,
@@ -148,7 +148,7 @@ impl Uring {
             Operation::Receive => self.on_received(token, entry, on_event),
             Operation::Send => self.on_sent(token, entry.result(), on_event),
             Operation::Close => self.on_closed(token, entry.result(), on_event),
-            Operation::Accept => self.on_accepted(entry, on_event),
+            Operation::Accept => self.on_accepted(token, entry, on_event),
             Operation::Wake => {
                 self.waker.acknowledge();
                 self.arm_wake();
@@ -385,7 +385,7 @@ impl Driver for Uring {
             self.ring.set_notifications(false);
             reset(&self.readiness);
         }
-        let draining = self.drain_listener(on_event);
+        let draining = self.drain_listeners(on_event);
         if let Wait::Until(time) = wait {
             self.set_alarm(time);
         }
@@ -444,12 +444,12 @@ impl Driver for Uring {
         self.shut(id.0);
     }
 
-    fn accept(&mut self, accepting: Accepting) {
-        self.set_accepting(accepting);
+    fn accept(&mut self, listener: ListenerId, accepting: Accepting) {
+        self.set_accepting(listener, accepting);
     }
 
-    fn backlog(&mut self, backlog: u32) {
-        self.set_backlog(backlog);
+    fn backlog(&mut self, listener: ListenerId, backlog: u32) {
+        self.set_backlog(listener, backlog);
     }
 
     fn is_hung_up(&mut self, id: ConnId) -> bool {

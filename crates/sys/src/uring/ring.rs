@@ -190,6 +190,15 @@ impl Ring {
         unsafe { self.push(&entry.user_data(token.0)) }
     }
 
+    /// Reports once that a connection waits at a listener that other drivers wait at, too. A connection
+    /// wakes one of them.
+    pub(super) fn await_connection(&mut self, listener: RawFd, token: Token) {
+        let events = (libc::POLLIN as u32) | libc::EPOLLEXCLUSIVE as u32;
+        let entry = opcode::PollAdd::new(Fd(listener), events).build();
+        // SAFETY: points to nothing.
+        unsafe { self.push(&entry.user_data(token.0)) }
+    }
+
     /// Receives once, into a provided buffer chosen when bytes arrive.
     #[inline]
     pub(super) fn receive_once(&mut self, fd: RawFd, token: Token) {

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use bytes::Bytes;
-use highwater_core::driver::{Output, Reading, Then};
+use highwater_core::driver::{ListenerId, Output, Reading, Then};
 
 /// The largest send that waits for all its bytes to be taken, in bytes.
 ///
@@ -36,7 +36,6 @@ pub(super) enum Operation {
 }
 
 impl Token {
-    pub(super) const ACCEPT: Token = Token::new(Operation::Accept, 0, 0);
     pub(super) const WAKE: Token = Token::new(Operation::Wake, 0, 0);
     pub(super) const CANCEL: Token = Token::new(Operation::Cancel, 0, 0);
     pub(super) const ALARM: Token = Token::new(Operation::Alarm, 0, 0);
@@ -44,6 +43,11 @@ impl Token {
     #[inline]
     const fn new(operation: Operation, generation: u32, index: u32) -> Token {
         Token((operation as u64) << 56 | (generation as u64) << 32 | index as u64)
+    }
+
+    /// Accepting at a listener.
+    pub(super) const fn accept(listener: ListenerId) -> Token {
+        Token::new(Operation::Accept, 0, listener.0 as u32)
     }
 
     #[inline]

@@ -6,7 +6,9 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use highwater_core::driver::{AcceptError, Accepting, ConnId, Event, Output, Reading, Then, Wait};
+use highwater_core::driver::{
+    AcceptError, Accepting, ConnId, Event, ListenerId, Output, Reading, Then, Wait,
+};
 use highwater_core::time::Clock;
 use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
@@ -15,16 +17,19 @@ use highwater_sys::{DriverConfig, External, Listener, probe};
 /// No step of a test takes this long unless something hangs.
 pub const HANG: Duration = Duration::from_secs(20);
 
+/// The only listener of most tests.
+pub const FIRST: ListenerId = ListenerId(0);
+
 /// A driver the tests run on.
 pub trait Subject: External + Sized {
-    fn start(listener: Listener, config: &DriverConfig) -> io::Result<Self>;
+    fn start(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Self>;
     /// Whether it works on this machine. If not, says so loudly.
     fn available() -> bool;
 }
 
 impl Subject for Uring {
-    fn start(listener: Listener, config: &DriverConfig) -> io::Result<Self> {
-        Uring::new(listener, config)
+    fn start(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Self> {
+        Uring::new(listeners, config)
     }
 
     fn available() -> bool {
@@ -39,8 +44,8 @@ impl Subject for Uring {
 }
 
 impl Subject for Epoll {
-    fn start(listener: Listener, config: &DriverConfig) -> io::Result<Self> {
-        Epoll::new(listener, config)
+    fn start(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Self> {
+        Epoll::new(listeners, config)
     }
 
     fn available() -> bool {
@@ -77,7 +82,7 @@ macro_rules! on_both {
 /// An event, with its bytes copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    Accepted(ConnId, Option<SocketAddr>),
+    Accepted(ConnId, ListenerId, Option<SocketAddr>),
     Received(ConnId, Vec<u8>),
     Eof(ConnId),
     HungUp(ConnId),
@@ -90,7 +95,7 @@ pub enum Seen {
 impl Seen {
     fn of(event: &Event<'_>) -> Seen {
         match event {
-            Event::Accepted(id, peer) => Seen::Accepted(*id, *peer),
+            Event::Accepted(id, at, peer) => Seen::Accepted(*id, *at, *peer),
             Event::Received(id, bytes) => Seen::Received(*id, bytes.to_vec()),
             Event::Eof(id) => Seen::Eof(*id),
             Event::HungUp(id) => Seen::HungUp(*id),
@@ -106,6 +111,8 @@ impl Seen {
 pub struct Rig<D> {
     pub driver: D,
     pub addr: SocketAddr,
+    /// Of further listeners.
+    pub others: Vec<SocketAddr>,
     pub log: Vec<Seen>,
     open: HashSet<ConnId>,
     ended: HashSet<ConnId>,
@@ -121,8 +128,8 @@ impl<D: Subject> Rig<D> {
     pub fn with(config: &DriverConfig) -> Rig<D> {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 1024).unwrap();
         let addr = listener.local_addr().unwrap();
-        let mut driver = D::start(listener, config).unwrap();
-        driver.accept(Accepting::On);
+        let mut driver = D::start(vec![listener], config).unwrap();
+        driver.accept(FIRST, Accepting::On);
         Rig::of(driver, addr)
     }
 
@@ -131,6 +138,7 @@ impl<D: Subject> Rig<D> {
         Rig {
             driver,
             addr,
+            others: Vec::new(),
             log: Vec::new(),
             open: HashSet::new(),
             ended: HashSet::new(),
@@ -154,7 +162,7 @@ impl<D: Subject> Rig<D> {
         let mut id = None;
         self.until("Accepted", |rig| {
             id = rig.log[before..].iter().find_map(|seen| match seen {
-                Seen::Accepted(id, _) => Some(*id),
+                Seen::Accepted(id, ..) => Some(*id),
                 _ => None,
             });
             id.is_some()
@@ -168,7 +176,7 @@ impl<D: Subject> Rig<D> {
         let on_event = &mut |event: Event<'_>| {
             let seen = Seen::of(&event);
             match &seen {
-                Seen::Accepted(id, _) => assert!(open.insert(*id), "{id:?} accepted twice"),
+                Seen::Accepted(id, ..) => assert!(open.insert(*id), "{id:?} accepted twice"),
                 Seen::Received(id, bytes) => {
                     assert!(open.contains(id) && !bytes.is_empty(), "{seen:?}");
                     assert!(!ended.contains(id), "R5: {seen:?}");

@@ -128,7 +128,7 @@ fn gated(address: &str, count: usize, limit: u32) -> (Listeners, SocketAddr, Soc
         let another = listeners[0].another().unwrap();
         listeners.push(another);
     }
-    let gate = SocketGate::attach(address, &listeners, limit).unwrap();
+    let gate = SocketGate::attach(&[(address, &listeners)], limit).unwrap();
     (Listeners::of(listeners), address, gate)
 }
 
@@ -136,7 +136,7 @@ fn gated(address: &str, count: usize, limit: u32) -> (Listeners, SocketAddr, Soc
 fn gated_behind(address: &str, backlog: u32, limit: u32) -> (Listeners, SocketAddr, SocketGate) {
     let listeners = vec![Listener::bind(address.parse().unwrap(), backlog).unwrap()];
     let address = listeners[0].local_addr().unwrap();
-    let gate = SocketGate::attach(address, &listeners, limit).unwrap();
+    let gate = SocketGate::attach(&[(address, &listeners)], limit).unwrap();
     (Listeners::of(listeners), address, gate)
 }
 
@@ -300,6 +300,28 @@ fn neighbours_are_unaffected() {
         })
         .join()
         .unwrap();
+    });
+}
+
+/// Purpose: several addresses have one limit between them, and each keeps it; the neighbours are none of its business.
+#[test]
+fn addresses_share_the_limit() {
+    in_namespace(|| {
+        let bind = |address: &str| Listener::bind(address.parse().unwrap(), 64).unwrap();
+        let listeners = ["127.0.0.1:0", "[::1]:0", "127.0.0.2:0"].map(bind);
+        let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
+        let [first, second, third] = listeners.map(|listener| vec![listener]);
+        let places = [(addresses[0], &first[..]), (addresses[1], &second[..])];
+        let gate = SocketGate::attach(&places, 2).unwrap();
+        let _held = [connect(addresses[0]).unwrap(), connect(addresses[1]).unwrap()];
+        assert_refused(addresses[0]);
+        assert_refused(addresses[1]);
+        assert_eq!(gate.words().taken(), 2);
+        assert_eq!(gate.words().counts(), Counts { admitted: 2, reset: 2, ..Counts::default() });
+        connect(addresses[2]).unwrap();
+        gate.words().add_taken(-1);
+        connect(addresses[1]).unwrap();
+        drop((first, second, third));
     });
 }
 

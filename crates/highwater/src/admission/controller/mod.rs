@@ -271,7 +271,7 @@ impl Controller {
 
     /// Completes the sample with what the workers do not know, and acts on it.
     fn on_sample(&mut self, now: Instant, totals: &Totals, mut sample: Sample) {
-        let counts = self.read_gate(now, totals.connections);
+        let counts = self.read_gate(now, totals.connections_gated);
         let refused = Counts {
             admitted: 0,
             reset: counts.reset.saturating_sub(self.standing.counts.reset),

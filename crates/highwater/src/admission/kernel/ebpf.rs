@@ -1,13 +1,11 @@
 //! The gate made of BPF programs, in front of the server's listeners.
 
 use std::io;
-use std::net::SocketAddr;
 
 use highwater_core::time::Instant;
-use highwater_sys::Listener;
 use highwater_sys::bpf::{Mode, SocketGate, Sources, Words};
 
-use super::{AdjustableGate, Counts, Mechanism, Refusal};
+use super::{AdjustableGate, Counts, Entry, Mechanism, Refusal};
 
 /// The word that the programs compare with the limit.
 #[derive(Clone, Debug)]
@@ -30,12 +28,9 @@ impl Occupancy {
 pub(super) struct Ebpf(SocketGate);
 
 impl Ebpf {
-    pub(super) fn open(
-        address: SocketAddr,
-        listeners: &[Listener],
-        limit: u32,
-    ) -> io::Result<Ebpf> {
-        SocketGate::attach(address, listeners, limit).map(Ebpf)
+    pub(super) fn open(entries: &[Entry<'_>], limit: u32) -> io::Result<Ebpf> {
+        let places: Vec<_> = entries.iter().map(|entry| (entry.address, entry.listeners)).collect();
+        SocketGate::attach(&places, limit).map(Ebpf)
     }
 }
 

@@ -83,6 +83,26 @@ pub(crate) trait FixedCeiling: Send {
     fn counts(&mut self) -> io::Result<Counts>;
 }
 
+/// One ceiling per address; each has the whole limit, since they cannot share a count.
+struct Ceilings(Vec<Box<dyn FixedCeiling>>);
+
+impl FixedCeiling for Ceilings {
+    fn mechanism(&self) -> Mechanism {
+        self.0[0].mechanism()
+    }
+
+    fn counts(&mut self) -> io::Result<Counts> {
+        self.0.iter_mut().try_fold(Counts::default(), |sum, ceiling| {
+            let counts = ceiling.counts()?;
+            Ok(Counts {
+                admitted: sum.admitted + counts.admitted,
+                reset: sum.reset + counts.reset,
+                dropped: sum.dropped + counts.dropped,
+            })
+        })
+    }
+}
+
 /// A gate whose limit and way of refusing can change while it is in force. Removed when dropped.
 pub(crate) trait AdjustableGate: Send {
     fn mechanism(&self) -> Mechanism;
@@ -166,6 +186,15 @@ impl KernelGate {
     }
 }
 
+/// One of the server's TCP addresses.
+pub(crate) struct Entry<'l> {
+    pub(crate) address: SocketAddr,
+    /// All listeners there.
+    pub(crate) listeners: &'l [Listener],
+    /// No other process has these sockets.
+    pub(crate) is_ours: bool,
+}
+
 /// The result of [`open`].
 pub(crate) struct Opened {
     /// `None` if there is no gate in the kernel.
@@ -175,24 +204,37 @@ pub(crate) struct Opened {
     pub(crate) reason: String,
 }
 
-/// Opens the requested gate, or the best one that works, in front of the listeners of `address`.
+/// Opens the requested gate, or the best one that works, in front of all `entries`.
+///
+/// There is none in front of sockets of another process: a program that is attached to them would stay, and refuse,
+/// when this process has ended.
 ///
 /// # Errors
 /// The gate that was asked for by name does not work here: why, and what to change.
 pub(crate) fn open(
     choice: GateChoice,
-    address: SocketAddr,
-    listeners: &[Listener],
+    entries: &[Entry<'_>],
     limit: u32,
 ) -> Result<Opened, String> {
+    let ceilings = |open: fn(SocketAddr, u32) -> io::Result<Box<dyn FixedCeiling>>| {
+        let each = entries.iter().map(|entry| open(entry.address, limit));
+        each.collect::<io::Result<Vec<_>>>().map(|all| KernelGate::Fixed(Box::new(Ceilings(all))))
+    };
     let try_one = |mechanism: Mechanism| -> io::Result<KernelGate> {
+        if entries.is_empty() {
+            return Err(io::Error::other("the server listens on no IP address"));
+        }
+        if let Some(entry) = entries.iter().find(|entry| !entry.is_ours) {
+            let address = entry.address;
+            return Err(io::Error::other(format!(
+                "the socket of {address} is the service manager's"
+            )));
+        }
         Ok(match mechanism {
-            Mechanism::Ebpf => {
-                KernelGate::Adjustable(Box::new(ebpf::Ebpf::open(address, listeners, limit)?))
-            }
-            Mechanism::Nft => KernelGate::Fixed(Box::new(nft::Nft::open(address, limit)?)),
+            Mechanism::Ebpf => KernelGate::Adjustable(Box::new(ebpf::Ebpf::open(entries, limit)?)),
+            Mechanism::Nft => ceilings(|at, limit| Ok(Box::new(nft::Nft::open(at, limit)?)))?,
             Mechanism::Iptables => {
-                KernelGate::Fixed(Box::new(iptables::Iptables::open(address, limit)?))
+                ceilings(|at, limit| Ok(Box::new(iptables::Iptables::open(at, limit)?)))?
             }
             Mechanism::Accept => unreachable!("it is the choice when no gate can be opened"),
         })
@@ -221,7 +263,8 @@ pub(crate) fn open(
 pub fn gate_here() -> (&'static str, String) {
     let tried = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), 1).and_then(|listener| {
         let address = listener.local_addr()?;
-        open(GateChoice::Auto, address, &[listener], 1).map_err(io::Error::other)
+        let entry = Entry { address, listeners: &[listener], is_ours: true };
+        open(GateChoice::Auto, &[entry], 1).map_err(io::Error::other)
     });
     match tried {
         Ok(Opened { mechanism, reason, .. }) => (mechanism.name(), reason),

@@ -5,7 +5,7 @@
 //! closes: when this process ends, however it ends.
 //!
 //! ```text
-//!  us ──stdin──▶ nft -i ──netlink, open as long as it runs──▶ table inet highwater_PID_PORT
+//!  us ──stdin──▶ nft -i ──netlink, open as long as it runs──▶ table inet highwater_PID_ADDRESS
 //!     ◀─output──
 //! ```
 
@@ -50,7 +50,9 @@ impl Nft {
             .process_group(0)
             .spawn()
             .map_err(|error| firewall::missing("nft", &error))?;
-        let table = format!("highwater_{}_{}", std::process::id(), address.port());
+        // A name has letters, digits and underscores.
+        let place = address.to_string().replace(|it: char| !it.is_ascii_alphanumeric(), "_");
+        let table = format!("highwater_{}_{place}", std::process::id());
         let mut gate = Nft { nft, lines: follow(output)?, table, counted: Counted::default() };
         gate.tell(&rules(&gate.table, address, limit))?;
         gate.refused()?;

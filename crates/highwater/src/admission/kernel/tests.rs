@@ -87,6 +87,11 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, Duration::from_millis(400))
 }
 
+/// The only address of a server.
+fn entry(address: SocketAddr, listeners: &[Listener]) -> [Entry<'_>; 1] {
+    [Entry { address, listeners, is_ours: true }]
+}
+
 #[track_caller]
 fn assert_refused(address: SocketAddr) {
     let error = connect(address).expect_err("the gate is closed");
@@ -106,7 +111,7 @@ fn check_ceiling(choice: GateChoice, mechanism: Mechanism) {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let (listeners, address) = listen(address);
         let Opened { gate, mechanism: opened, .. } =
-            open(choice, address, &listeners, 2).expect("it is there");
+            open(choice, &entry(address, &listeners), 2).expect("it is there");
         assert_eq!(opened, mechanism);
         let mut gate = gate.expect("it was asked for by name");
         let clients = [connect(address).unwrap(), connect(address).unwrap()];
@@ -166,7 +171,7 @@ fn cap_net_admin_is_enough_for_nft() {
         return;
     }
     let (listeners, address) = listen("127.0.0.1:0");
-    let opened = open(GateChoice::Auto, address, &listeners, 2).expect("auto never fails");
+    let opened = open(GateChoice::Auto, &entry(address, &listeners), 2).expect("auto never fails");
     assert_eq!(opened.mechanism, Mechanism::Nft, "{}", opened.reason);
     assert!(opened.reason.contains("CAP_BPF is missing: setcap cap_bpf+ep"), "{}", opened.reason);
 }
@@ -179,7 +184,7 @@ fn without_privilege_it_is_accept() {
         return;
     }
     let (listeners, address) = listen("127.0.0.1:0");
-    let opened = open(GateChoice::Auto, address, &listeners, 2).expect("auto never fails");
+    let opened = open(GateChoice::Auto, &entry(address, &listeners), 2).expect("auto never fails");
     assert!(opened.gate.is_none() && opened.mechanism == Mechanism::Accept);
     assert!(opened.reason.contains("setcap cap_bpf+ep"), "{}", opened.reason);
     if !opened.reason.contains("nft is not installed") {
@@ -190,7 +195,8 @@ fn without_privilege_it_is_accept() {
         (GateChoice::Nft, "n"),
         (GateChoice::Iptables, "n"),
     ] {
-        let error = open(choice, address, &listeners, 2).err().expect("it does not work here");
+        let error =
+            open(choice, &entry(address, &listeners), 2).err().expect("it does not work here");
         assert!(error.contains("does not work here") && error.contains(remedy), "{error}");
     }
     connect(address).expect("nothing is in the way");
@@ -213,7 +219,7 @@ fn victim() {
     let Ok(which) = std::env::var(VICTIM) else { return };
     let choice = if which == "nft" { GateChoice::Nft } else { GateChoice::Iptables };
     let address = "127.0.0.1:7777".parse().unwrap();
-    let opened = open(choice, address, &[], 0).expect("it is here");
+    let opened = open(choice, &entry(address, &[]), 0).expect("it is here");
     std::thread::sleep(HANG);
     drop(opened);
 }
@@ -260,7 +266,8 @@ fn iptables_dies_with_its_owner() {
         rule.extend(["--reject-with", "tcp-reset"]);
         firewall::run("iptables", &rule).unwrap();
     }
-    let opened = open(GateChoice::Iptables, "127.0.0.1:2".parse().unwrap(), &[], 1).unwrap();
+    let opened =
+        open(GateChoice::Iptables, &entry("127.0.0.1:2".parse().unwrap(), &[]), 1).unwrap();
     let rules = firewall::run("iptables", &["-S", "INPUT"]).unwrap();
     // To its end: our own tag may begin like it.
     assert!(!rules.contains(&format!("{stale}\"")), "{rules}");

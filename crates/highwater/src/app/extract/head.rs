@@ -61,7 +61,8 @@ impl FromRequest for RawQuery {
     }
 }
 
-/// The address the connection comes from. Behind a proxy that is the proxy's.
+/// The address the connection comes from. Behind a proxy that is the proxy's. The peer of a Unix socket has none: take
+/// `Option<PeerAddr>` where the server listens on one, else such a request is answered 500.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 

@@ -26,6 +26,8 @@ use super::source::{Source, told};
 use super::value::listed;
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
 use crate::server::config::ServerConfig;
+use crate::server::listen;
+use crate::server::listener::Listen;
 
 const PREFIX: &str = "HIGHWATER_";
 
@@ -320,20 +322,31 @@ impl Layers {
 
     /// Two listeners on one address would share its connections at random.
     fn check_addresses(&self, command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
-        let listen = matches.try_get_one::<SocketAddr>("listen").ok().flatten();
+        let listen: Vec<&Listen> =
+            matches.try_get_many("listen").ok().flatten().into_iter().flatten().collect();
         let metrics = matches.try_get_one::<Option<SocketAddr>>("metrics").ok().flatten();
         let is_default = metrics.is_none();
         let default = ServerConfig::default().metrics;
-        let (Some(listen), Some(metrics)) = (listen, metrics.unwrap_or(&default)) else {
-            return Ok(());
-        };
-        if listen != metrics || listen.port() == 0 {
-            return Ok(());
+        let metrics = *metrics.unwrap_or(&default);
+        let first = [Listen::tcp(listen::DEFAULT)];
+        let listen = if listen.is_empty() { first.iter().collect() } else { listen };
+        for (index, address) in listen.iter().map(|listen| listen.address()).enumerate() {
+            if address.tcp().is_some_and(|address| address.port() == 0) {
+                continue;
+            }
+            let (name, remedy) = if listen[..index].iter().any(|other| other.address() == address) {
+                ("listen", "listed twice; leave one out".to_owned())
+            } else if metrics.is_some() && metrics == address.tcp() {
+                let names = ("listen", "metrics");
+                let (name, other) = if is_default { names } else { (names.1, names.0) };
+                (name, format!("the same as --{other}; use another port, or --metrics off"))
+            } else {
+                continue;
+            };
+            let message = told(name, &address.to_string(), self.source(name), &remedy);
+            return Err(command.error(ErrorKind::ValueValidation, message));
         }
-        let (name, other) = if is_default { ("listen", "metrics") } else { ("metrics", "listen") };
-        let remedy = format!("the same as --{other}; use another port, or --metrics off");
-        let message = told(name, &listen.to_string(), self.source(name), &remedy);
-        Err(command.error(ErrorKind::ValueValidation, message))
+        Ok(())
     }
 
     /// Either the operator knows the limit or an algorithm finds it.

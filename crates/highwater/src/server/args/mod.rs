@@ -46,6 +46,7 @@ use self::value::{
     refuse, shed, transport,
 };
 use super::config::{Pin, ServerConfig, TransportChoice};
+use super::listener::Listen;
 use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed};
 use crate::logging::LogFormat;
 use crate::proxies::TrustedProxies;
@@ -91,9 +92,9 @@ const QUEUE_TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Durati
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
-    /// Where to serve
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = address)]
-    pub listen: SocketAddr,
+    /// Where to serve: IP:PORT or unix:PATH; again for more [default: 127.0.0.1:8080, or inherited sockets]
+    #[arg(long, value_name = "ADDRESS[,OPTION]", value_delimiter = ' ')]
+    pub listen: Vec<Listen>,
 
     /// Where to serve /metrics, /livez and /readyz, or off [default: 127.0.0.1:9090, or the next free port]
     // The full path keeps clap from reading the inner type as "may be absent".
@@ -136,8 +137,8 @@ pub struct ServerArgs {
     #[arg(long, value_name = "off|address", default_value = "address", value_parser = fair)]
     pub fair: Fair,
 
-    /// Proxies that may name the client of a request, in X-Forwarded-For or Forwarded: addresses or networks
-    #[arg(long, value_name = "CIDR[,...]")]
+    /// Proxies that may name the client of a request, in X-Forwarded-For or Forwarded; unix for Unix sockets
+    #[arg(long, value_name = "CIDR|unix[,...]")]
     pub trusted_proxies: Option<TrustedProxies>,
 
     /// Whether a request refused for load also closes its connection: for connection-level load balancers
@@ -253,7 +254,8 @@ impl ServerArgs {
     /// All settings, as the server takes them.
     pub fn config(&self) -> ServerConfig {
         ServerConfig {
-            listen: self.listen,
+            listen: self.listen.clone(),
+            inherited: ServerConfig::default().inherited,
             metrics: self.metrics.unwrap_or(ServerConfig::default().metrics),
             metrics_is_fixed: self.metrics.is_some(),
             workers: self.workers,

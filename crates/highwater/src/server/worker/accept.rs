@@ -7,15 +7,22 @@
 //!         none                                Paused
 //! ```
 //!
+//! Several listeners divide the room. As long as there is any, each may accept one connection: a listener that
+//! accepts none would leave its clients waiting although there is room. So the room can be exceeded by one
+//! connection for each listener but the first, and by those that are in transit when the part of a listener
+//! shrinks because others have accepted.
+//!
 //! Where accepting is the gate, the listen queue is a fraction of the limit: connections that wait there have
-//! no place in any other queue, and one turn must not let in more than there is room for.
+//! no place in any other queue, and one turn must not let in more than there is room for. Unix sockets have no
+//! gate. Whoever connects there is a proxy of this machine, which takes a refused connection for a broken
+//! server; under overload its requests are refused.
 //!
 //! The room is computed once per turn, after everything that can free some: closed connections and answered
 //! requests. So a waiting connection is accepted in the turn that made room for it.
 
 use std::time::Duration;
 
-use highwater_core::driver::Accepting;
+use highwater_core::driver::{Accepting, ListenerId};
 use highwater_core::time::Instant;
 
 use crate::admission::gate::WorkerGate;
@@ -45,17 +52,35 @@ const GATE_LOOK: Duration = Duration::from_millis(100);
 /// How long accepting pauses after the kernel ran out of a resource, unless a connection ends first.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
+/// What a worker knows about one of its listeners.
+#[derive(Clone, Debug)]
+pub(crate) struct ListenerTerms {
+    /// The gate applies to its connections.
+    pub(crate) is_gated: bool,
+    /// How many workers accept from the same socket.
+    pub(crate) shared_by: u32,
+}
+
+impl Default for ListenerTerms {
+    /// A TCP socket of the worker's own.
+    fn default() -> Self {
+        ListenerTerms { is_gated: true, shared_by: 1 }
+    }
+}
+
 /// What the worker last commanded its driver about accepting, and why.
 pub(super) struct Acceptor {
     connections_max: u32,
     /// Open connections.
     count: u32,
-    accepting: Accepting,
+    listeners: Vec<Entrance>,
+    /// How many of them the gate applies to.
+    gated: u32,
     /// Accepting failed; try again then. `MAX` if it did not.
     retry_at: Instant,
     /// There was no room for another connection at the end of the last turn.
     was_full: bool,
-    /// How long the listen queue may become.
+    /// How long the listen queue of each gated listener may become.
     backlog: u32,
     /// Until then, an accepted connection may have waited long in the listen queue.
     suspect_until: Instant,
@@ -67,6 +92,12 @@ pub(super) struct Acceptor {
     is_draining: bool,
 }
 
+/// One listener.
+struct Entrance {
+    terms: ListenerTerms,
+    accepting: Accepting,
+}
+
 /// The decisions about accepting at the end of a turn.
 pub(super) struct Plan {
     /// Connections are to be closed to make room.
@@ -76,11 +107,13 @@ pub(super) struct Plan {
 }
 
 impl Acceptor {
-    pub(super) fn new(connections_max: u32) -> Self {
+    pub(super) fn new(connections_max: u32, listeners: Vec<ListenerTerms>) -> Self {
+        let closed = |terms| Entrance { terms, accepting: Accepting::Paused };
         Acceptor {
             connections_max: connections_max.max(1),
             count: 0,
-            accepting: Accepting::Paused,
+            gated: listeners.iter().filter(|terms| terms.is_gated).count() as u32,
+            listeners: listeners.into_iter().map(closed).collect(),
             retry_at: Instant::MAX,
             was_full: false,
             backlog: BACKLOG,
@@ -98,13 +131,15 @@ impl Acceptor {
         self.count
     }
 
-    /// A connection was accepted.
+    /// A connection was accepted at `listener`. Returns whether the gate applies to it.
     #[inline]
-    pub(super) fn accepted(&mut self) {
+    pub(super) fn accepted(&mut self, listener: ListenerId) -> bool {
         self.count += 1;
-        if let Accepting::Few(left) = self.accepting {
-            self.accepting = few(left.saturating_sub(1)); // The driver counts, too.
+        let entrance = &mut self.listeners[listener.index()];
+        if let Accepting::Few(left) = entrance.accepting {
+            entrance.accepting = few(left.saturating_sub(1)); // The driver counts, too.
         }
+        entrance.terms.is_gated
     }
 
     /// A connection has ended: a descriptor is free again.
@@ -116,9 +151,9 @@ impl Acceptor {
         }
     }
 
-    /// The driver could not accept, and has paused.
+    /// The driver could not accept, and has paused at all listeners.
     pub(super) fn failed(&mut self, now: Instant) {
-        self.accepting = Accepting::Paused;
+        self.set_all(Accepting::Paused);
         self.retry_at = now + ACCEPT_BACKOFF;
         self.is_short = true;
     }
@@ -140,9 +175,22 @@ impl Acceptor {
         if std::mem::replace(&mut self.is_draining, true) {
             return false;
         }
-        self.accepting = Accepting::Closed;
+        self.set_all(Accepting::Closed);
         self.retry_at = Instant::MAX;
         true
+    }
+
+    /// The listeners of this worker.
+    pub(super) fn ids(&self) -> impl Iterator<Item = ListenerId> + use<> {
+        ListenerId::all(self.listeners.len())
+    }
+
+    fn set_all(&mut self, accepting: Accepting) {
+        self.listeners.iter_mut().for_each(|entrance| entrance.accepting = accepting);
+    }
+
+    fn is_anywhere(&self, accepting: Accepting) -> bool {
+        self.listeners.iter().any(|entrance| entrance.accepting == accepting)
     }
 
     /// Whether another connection may be accepted. One that waited in the listen queue when a drain began
@@ -155,11 +203,11 @@ impl Acceptor {
     pub(super) fn due(&self, gate: &WorkerGate, now: Instant) -> Instant {
         let is_shut = gate.room() == Some(0);
         let look = if is_shut { now + GATE_LOOK } else { Instant::MAX };
-        let retry = match self.accepting {
+        let retry = match self.is_anywhere(Accepting::Paused) {
             // A connection may be waiting for room, and an idle one may soon be old enough to be closed for
             // it.
-            Accepting::Paused if !self.has_room() => self.evict_due.max(self.evict_after),
-            Accepting::Paused if !is_shut => self.retry_at,
+            true if !self.has_room() => self.evict_due.max(self.evict_after),
+            true if !is_shut || self.has_ungated() => self.retry_at,
             _ => Instant::MAX,
         };
         if self.is_draining { retry } else { retry.min(look) }
@@ -167,7 +215,7 @@ impl Acceptor {
 
     /// A turn ends: is room to be made before [`Acceptor::decide`]? `None` if nothing is accepted any more.
     pub(super) fn plan(&mut self) -> Option<Plan> {
-        if self.accepting == Accepting::Closed {
+        if self.is_draining && !self.is_anywhere(Accepting::Paused) {
             return None;
         }
         let is_full = !self.has_room();
@@ -178,51 +226,65 @@ impl Acceptor {
         Some(Plan { make_room: is_full || is_short, became_full })
     }
 
-    /// The command about accepting for the driver, if it has changed.
-    pub(super) fn decide(&mut self, gate: &WorkerGate, now: Instant) -> Option<Accepting> {
-        let open = self.wanted(gate);
-        let may_retry = now >= self.retry_at && open != Accepting::Paused;
-        let rests = self.retry_at != Instant::MAX && !may_retry;
-        let wanted = if rests { Accepting::Paused } else { open };
-        if !rests {
+    /// Gives `command` what has changed about accepting at each listener, for the driver.
+    pub(super) fn decide(
+        &mut self,
+        gate: &WorkerGate,
+        now: Instant,
+        mut command: impl FnMut(ListenerId, Accepting),
+    ) {
+        let room = Room::new(self, gate);
+        let is_open = |entrance: &Entrance| room.wanted(entrance) != Accepting::Paused;
+        if self.retry_at != Instant::MAX {
+            if now < self.retry_at || !self.listeners.iter().any(is_open) {
+                return; // They are paused, and stay so.
+            }
             self.retry_at = Instant::MAX;
         }
-        (std::mem::replace(&mut self.accepting, wanted) != wanted).then_some(wanted)
-    }
-
-    /// The command about accepting for the driver, if nothing has failed.
-    fn wanted(&self, gate: &WorkerGate) -> Accepting {
-        if self.is_draining {
-            return Accepting::Closed; // What waits in the listen queue is accepted in any case.
-        }
-        let room = self.connections_max.saturating_sub(self.count);
-        let room = gate.room().map_or(room, |gate| gate.min(room));
-        match self.accepting {
-            // Room changes with every turn, and each command costs. So there is no command while the driver's
-            // remaining allowance is neither too large nor so small that a connection could wait for it.
-            Accepting::Few(left) if left <= room && left >= room.min(FEW_ENOUGH) => self.accepting,
-            // As many may have come meanwhile as wait already.
-            _ if room > 2 * self.backlog => Accepting::On,
-            _ => few(room),
+        for (id, entrance) in ListenerId::all(self.listeners.len()).zip(&mut self.listeners) {
+            let wanted = room.wanted(entrance);
+            if std::mem::replace(&mut entrance.accepting, wanted) != wanted {
+                command(id, wanted);
+            }
         }
     }
 
-    /// The listen queue follows the limit, in steps of two, since each step is a system call. Returns its new
-    /// length if that changes. It does not follow the gate: if it were long while the gate is open, it would
-    /// fill then and stay full, and all connections in it would be served too late.
-    pub(super) fn fit_backlog(&mut self, gate: &WorkerGate, now: Instant) -> Option<u32> {
-        let share = gate.share_of_accepting()?;
+    fn has_ungated(&self) -> bool {
+        (self.gated as usize) < self.listeners.len()
+    }
+
+    /// The listen queues follow the limit, in steps of two, since each step is a system call. Gives `command` the
+    /// new length of each if that changes. They do not follow the gate: if they were long while the gate is open,
+    /// they would fill then and stay full, and all connections in them would be served too late.
+    pub(super) fn fit_backlog(
+        &mut self,
+        gate: &WorkerGate,
+        now: Instant,
+        mut command: impl FnMut(ListenerId, u32),
+    ) {
+        let Some(share) = gate.share_of_accepting() else { return };
         if gate.room() == Some(0) {
             self.suspect_until = now + DOUBT;
         }
+        let share = share / self.gated.max(1);
         let wanted = (share / BACKLOG_SHARE).clamp(BACKLOG_MIN, BACKLOG);
         let before = self.backlog;
         let is_far = wanted <= before / 2 || wanted / 2 >= before || wanted == BACKLOG;
         if !is_far || wanted == before || self.is_draining {
-            return None;
+            return;
         }
         self.backlog = wanted;
-        Some(wanted)
+        for (id, Entrance { terms, .. }) in self.ids().zip(&self.listeners) {
+            if terms.is_gated {
+                command(id, wanted.saturating_mul(terms.shared_by));
+            }
+        }
+    }
+
+    /// The drain begins: returns whether listen queues are shorter than at the start. A socket that a successor has,
+    /// too, must not keep the length that suited this process.
+    pub(super) fn restore_backlog(&mut self) -> bool {
+        std::mem::replace(&mut self.backlog, BACKLOG) != BACKLOG
     }
 
     /// The worker looks for idle connections, and then not again for a while: looking at all of them with
@@ -237,6 +299,120 @@ impl Acceptor {
     }
 }
 
+/// How many more connections the listeners of a worker may accept.
+struct Room {
+    /// At each listener, behind the gate and without one.
+    gated: u32,
+    ungated: u32,
+    /// Connections that may wait at a gated listener.
+    backlog: u32,
+    is_draining: bool,
+}
+
+impl Room {
+    fn new(acceptor: &Acceptor, gate: &WorkerGate) -> Room {
+        let room = acceptor.connections_max.saturating_sub(acceptor.count);
+        let gated = gate.room().map_or(room, |gate| gate.min(room));
+        let each = |room: u32| match acceptor.listeners.len() {
+            1 => room,
+            many => room.div_ceil(many as u32),
+        };
+        Room {
+            gated: each(gated),
+            ungated: each(room),
+            backlog: acceptor.backlog,
+            is_draining: acceptor.is_draining,
+        }
+    }
+
+    /// The command about accepting for the driver, if nothing has failed.
+    fn wanted(&self, entrance: &Entrance) -> Accepting {
+        if self.is_draining {
+            return Accepting::Closed; // What waits in the listen queue is accepted in any case.
+        }
+        let (room, backlog) = match entrance.terms.is_gated {
+            true => (self.gated, self.backlog),
+            false => (self.ungated, BACKLOG),
+        };
+        match entrance.accepting {
+            // Room changes with every turn, and each command costs. So there is no command while the driver's
+            // remaining allowance is neither too large nor so small that a connection could wait for it.
+            Accepting::Few(left) if left <= room && left >= room.min(FEW_ENOUGH) => {
+                entrance.accepting
+            }
+            // As many may have come meanwhile as wait already.
+            _ if room > 2 * backlog => Accepting::On,
+            _ => few(room),
+        }
+    }
+}
+
 fn few(count: u32) -> Accepting {
     if count == 0 { Accepting::Paused } else { Accepting::Few(count) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::admission::Shed;
+    use crate::admission::gate::Bound;
+    use crate::metrics::WorkerMetrics;
+
+    /// The gate of the only worker, which lets in `limit` connections by accepting no more.
+    fn gate(limit: u32) -> WorkerGate {
+        let metrics = Arc::new(WorkerMetrics::new(0));
+        WorkerGate::new(Shed::Accept, &Bound::new(limit), (0, 1), metrics, None)
+    }
+
+    fn terms(gated: &[bool]) -> Vec<ListenerTerms> {
+        let terms = |&is_gated: &bool| ListenerTerms { is_gated, shared_by: 1 };
+        gated.iter().map(terms).collect()
+    }
+
+    fn decided(acceptor: &mut Acceptor, gate: &WorkerGate) -> Vec<(u16, Accepting)> {
+        let mut commands = Vec::new();
+        acceptor.decide(gate, Instant::ZERO, |at, accepting| commands.push((at.0, accepting)));
+        commands
+    }
+
+    /// Purpose: listeners divide the room, each may accept one as long as there is any, and none is commanded again
+    /// what it does already.
+    #[test]
+    fn listeners_divide_the_room() {
+        let (mut acceptor, gate) = (Acceptor::new(5, terms(&[true; 3])), WorkerGate::open());
+        let two = Accepting::Few(2);
+        assert_eq!(decided(&mut acceptor, &gate), [(0, two), (1, two), (2, two)]);
+        assert_eq!(decided(&mut acceptor, &gate), []);
+        for at in [0, 0, 1, 1] {
+            assert!(acceptor.accepted(ListenerId(at)));
+        }
+        let one = Accepting::Few(1);
+        assert_eq!(decided(&mut acceptor, &gate), [(0, one), (1, one), (2, one)]);
+        acceptor.accepted(ListenerId(2));
+        let none = Accepting::Paused;
+        assert_eq!(decided(&mut acceptor, &gate), [(0, none), (1, none)]);
+        acceptor.closed();
+        assert_eq!(decided(&mut acceptor, &gate), [(0, one), (1, one), (2, one)]);
+    }
+
+    /// Purpose: where accepting is the gate, it shuts TCP listeners, and their queues are short; a Unix socket stays
+    /// open up to the number of connections, and keeps its queue.
+    #[test]
+    fn unix_sockets_have_no_gate() {
+        let (mut acceptor, mut gate) = (Acceptor::new(100, terms(&[true, false])), gate(2));
+        let mut shortened = Vec::new();
+        acceptor.fit_backlog(&gate, Instant::ZERO, |at, length| shortened.push((at.0, length)));
+        assert_eq!(shortened, [(0, BACKLOG_MIN)]);
+        let open = [(0, Accepting::Few(1)), (1, Accepting::Few(50))];
+        assert_eq!(decided(&mut acceptor, &gate), open);
+        for _ in 0..2 {
+            assert!(acceptor.accepted(ListenerId(0)));
+            gate.accepted();
+        }
+        assert_eq!(decided(&mut acceptor, &gate), [(1, Accepting::Few(49))]);
+        assert!(!acceptor.accepted(ListenerId(1)), "the gate does not count it");
+        assert!(acceptor.restore_backlog() && !acceptor.restore_backlog());
+    }
 }

@@ -63,14 +63,15 @@ fn none_per_request() {
     let param: (&[u8], &[u8]) = (b"GET /users/7 HTTP/1.1\r\nHost: h\r\n\r\n", b"seven");
     for (request, answer) in [plain, param] {
         let (held, own) = listener();
-        let driver = Epoll::new(own, &DriverConfig::default()).expect("epoll works everywhere");
+        let driver =
+            Epoll::new(vec![own], &DriverConfig::default()).expect("epoll works everywhere");
         assert_eq!(count(held, driver, request, answer), 0, "epoll");
         if let Err(reason) = highwater_sys::probe().uring {
             highwater_skip::skip("io_uring", reason);
             continue;
         }
         let (held, own) = listener();
-        let driver = Uring::new(own, &DriverConfig::default()).expect("io_uring works here");
+        let driver = Uring::new(vec![own], &DriverConfig::default()).expect("io_uring works here");
         assert_eq!(count(held, driver, request, answer), 0, "io_uring");
     }
 }

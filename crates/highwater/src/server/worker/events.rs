@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use highwater_core::driver::{ConnId, Event};
+use highwater_core::driver::{ConnId, Event, ListenerId};
 use highwater_core::time::{Clock, Instant};
 
 use super::exchange::ExchangeId;
@@ -32,7 +32,7 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         self.freshen();
         self.parts.turn.count_event();
         let id = match event {
-            Event::Accepted(id, peer) => return self.accepted(id, peer),
+            Event::Accepted(id, at, peer) => return self.accepted(id, at, peer),
             Event::AcceptFailed(error) => {
                 self.parts.metrics.accept_failed(error);
                 return self.acceptor.failed(self.parts.turn.now);
@@ -57,7 +57,7 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         }
     }
 
-    fn accepted(&mut self, id: ConnId, peer: Option<SocketAddr>) {
+    fn accepted(&mut self, id: ConnId, at: ListenerId, peer: Option<SocketAddr>) {
         let WorkerState { connections, parts, agenda, acceptor, .. } = self;
         let now = parts.turn.now;
         let connection = connections.open(id, peer, now);
@@ -66,8 +66,11 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
             connection.protocol.drain(&mut connection.link, now);
         }
         agenda.touch(id, connection);
-        parts.admission.gate.accepted();
-        acceptor.accepted();
+        match acceptor.accepted(at) {
+            true => parts.admission.gate.accepted(),
+            false => parts.metrics.connections_ungated.add(1),
+        }
+        parts.metrics.connections_at[at.index()].add(1);
         parts.metrics.connections.add(1);
         parts.metrics.connections_active.set(u64::from(acceptor.count()));
     }

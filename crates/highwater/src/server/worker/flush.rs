@@ -62,17 +62,13 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         if plan.make_room {
             self.make_room();
         }
-        let WorkerState { acceptor, parts, .. } = &mut self.state;
+        let (driver, WorkerState { acceptor, parts, .. }) = (&mut self.driver, &mut self.state);
         let Parts { admission, turn, metrics, .. } = parts;
-        if let Some(backlog) = acceptor.fit_backlog(&admission.gate, turn.now) {
-            self.driver.backlog(backlog);
-        }
+        acceptor.fit_backlog(&admission.gate, turn.now, |at, backlog| driver.backlog(at, backlog));
         if plan.became_full {
             metrics.rejected(Rejection::AcceptConnectionsMax);
         }
-        if let Some(accepting) = acceptor.decide(&admission.gate, turn.now) {
-            self.driver.accept(accepting);
-        }
+        acceptor.decide(&admission.gate, turn.now, |at, accepting| driver.accept(at, accepting));
     }
 
     /// Closes connections to make room for others.

@@ -89,7 +89,7 @@ impl Gated {
             let begins = |inbox: &Arc<Inbox>| ready.send(Arc::clone(inbox)).expect("it is awaited");
             match kind {
                 Kind::Uring => threads::work(
-                    Uring::new(listener, &config)?,
+                    Uring::new(vec![listener], &config)?,
                     worker,
                     WorkerInfo::new(0, 1),
                     pool,
@@ -97,7 +97,7 @@ impl Gated {
                     begins,
                 ),
                 Kind::Epoll => threads::work(
-                    Epoll::new(listener, &config)?,
+                    Epoll::new(vec![listener], &config)?,
                     worker,
                     WorkerInfo::new(0, 1),
                     pool,

@@ -91,6 +91,7 @@ use crate::metrics::{Timeout, WorkerMetrics};
 use crate::proxies::TrustedProxies;
 
 pub(in crate::server) use self::accept::BACKLOG;
+pub(crate) use self::accept::ListenerTerms;
 pub(in crate::server) use self::body_memory::BodyMemory;
 pub(crate) use self::inbox::Inbox;
 pub(in crate::server) use self::room::RoomPolicy;
@@ -105,6 +106,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) limits: Limits,
     /// Most connections it holds; beyond it, accepting pauses.
     pub(crate) connections_max: u32,
+    /// The listeners of its driver.
+    pub(crate) listeners: Vec<ListenerTerms>,
     /// Its metrics.
     pub(crate) metrics: Arc<WorkerMetrics>,
     /// Its side of the gate.
@@ -127,6 +130,7 @@ impl WorkerConfig {
             app,
             limits: config.limits.clone(),
             connections_max: config.connections_max.unwrap_or(u32::MAX),
+            listeners: vec![ListenerTerms::default()],
             metrics,
             gate: WorkerGate::open(),
             terms: config.terms(),
@@ -200,7 +204,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
             connections: Connections::default(),
             parsing: Parsing::default(),
             parts,
-            acceptor: Acceptor::new(config.connections_max),
+            acceptor: Acceptor::new(config.connections_max, config.listeners),
             agenda: Agenda::new(now),
             room_policy: config.room_policy,
             hook_due: Instant::MAX,
@@ -271,7 +275,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         state.app.drain();
         state.parts.turn.expire();
         state.freshen();
-        let WorkerState { connections, parts, agenda, .. } = state;
+        let WorkerState { acceptor, connections, parts, agenda, .. } = state;
         for id in connections.ids() {
             let connection = connections.get_mut(id);
             if connection.is_open {
@@ -279,7 +283,13 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
                 agenda.touch(id, connection);
             }
         }
-        driver.accept(Accepting::Closed);
+        let is_short = acceptor.restore_backlog();
+        for listener in acceptor.ids() {
+            if is_short {
+                driver.backlog(listener, BACKLOG);
+            }
+            driver.accept(listener, Accepting::Closed);
+        }
         self.flush();
     }
 

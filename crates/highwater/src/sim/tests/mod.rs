@@ -127,7 +127,7 @@ fn a_drain_survives_a_failed_accept() {
     turn(&mut worker);
     turn(&mut worker);
     assert!(matches!(worker.driver().network.link(link).stage, Stage::Open(_)));
-    assert_eq!(worker.driver().network.accepting(), Accepting::Closed);
+    assert_eq!(worker.driver().network.listeners()[0].accepting(), Accepting::Closed);
 }
 
 /// Purpose: an idle connection is closed for others only while there is need. A request to make

@@ -18,6 +18,7 @@ use super::client::Client;
 use super::faults::Faults;
 use super::kinds::{Kind, Kinds};
 use super::link::{BUSY, Link, QUIET, Stage};
+use super::listener::{LATE_MAX, Listener};
 use super::network::{Network, SimDriver};
 use super::oracle::{self, Ending};
 use super::script;
@@ -27,7 +28,7 @@ use crate::admission::gate::{Bound, WorkerGate};
 use crate::admission::{Fair, Shed};
 use crate::app::restart_request_ids;
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, Pool, ServerConfig, Worker, WorkerConfig};
+use crate::server::{Inbox, ListenerTerms, Pool, ServerConfig, Worker, WorkerConfig};
 
 /// A run that has not ended after this many turns has failed.
 const TURNS_MAX: u32 = 300_000;
@@ -155,6 +156,16 @@ impl Plan {
     }
 }
 
+/// How many connections `listeners` may accept beyond the room that they divide: one each while there is any, and
+/// what is in transit when the part of one shrinks because others have accepted.
+fn beyond(listeners: u32) -> u32 {
+    if listeners == 1 { 0 } else { listeners - 1 + listeners * LATE_MAX }
+}
+
+fn gated(is_gated: bool) -> ListenerTerms {
+    ListenerTerms { is_gated, shared_by: 1 }
+}
+
 impl World {
     pub(super) fn new(seed: u64, kinds: Kinds, trace: Trace) -> Self {
         restart_request_ids(seed);
@@ -186,8 +197,14 @@ impl World {
             fair: if is_fair { Fair::Address } else { Fair::Off },
             ..ServerConfig::default()
         };
+        let listeners = match plan.kinds.has(Kind::Listeners) {
+            true => vec![gated(true), gated(true), gated(false)],
+            false => vec![gated(true)],
+        };
+        network.listen(listeners.len());
         let mut config = WorkerConfig {
             connections_max: plan.connections_max,
+            listeners,
             gate: WorkerGate::new(plan.shed, &bound, (0, 1), Arc::clone(&metrics), None),
             metrics: Arc::clone(&metrics),
             ..WorkerConfig::new(app, &server)
@@ -309,7 +326,8 @@ impl World {
         }
         let is_full = connections >= self.plan.connections_max;
         self.is_scarce |= is_full;
-        if connections > self.plan.connections_max && self.drained_at.is_none() {
+        let most = self.plan.connections_max + beyond(network.listeners().len() as u32);
+        if connections > most && self.drained_at.is_none() {
             return Err(format!(
                 "{connections} connections, {} allowed",
                 self.plan.connections_max
@@ -351,13 +369,22 @@ impl World {
         let network = &self.worker.driver().network;
         let now = network.turn_at;
         let welcome = network.welcome();
-        if welcome > room && self.drained_at.is_none() {
+        let beyond = if room > 0 { network.listeners().len() as u32 - 1 } else { 0 };
+        if welcome > room.saturating_add(beyond) && self.drained_at.is_none() {
             return Err(format!("{welcome} more may be accepted, and there is room for {room}"));
         }
-        let is_open = self.drained_at.is_none() && network.waiting() > 0;
         let is_shut = self.plan.shed == Shed::Accept && self.busy() >= self.plan.limit as usize;
-        let is_paused = network.accepting() == Accepting::Paused;
-        let rests = is_open && !is_full && !is_shut && is_paused;
+        let listeners = network.listeners();
+        let waits = |listener: &Listener| listener.waiting() > 0;
+        let is_open = self.drained_at.is_none() && listeners.iter().any(waits);
+        // The last of several has no gate.
+        let ungated = if listeners.len() > 1 { listeners.last() } else { None };
+        let behind_gate = &listeners[..listeners.len() - usize::from(ungated.is_some())];
+        let rests_at =
+            |listener: &Listener| waits(listener) && listener.accepting() == Accepting::Paused;
+        let rests = is_open
+            && !is_full
+            && (!is_shut && behind_gate.iter().any(rests_at) || ungated.is_some_and(rests_at));
         let since = if rests { Some(*self.waiting_since.get_or_insert(now)) } else { None };
         self.waiting_since = since;
         if since.is_some_and(|since| now - since > ACCEPT_REST_MAX + TICK) {

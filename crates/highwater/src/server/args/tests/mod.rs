@@ -1,6 +1,8 @@
 //! The sources of settings, as an operator meets them: arguments, variables and a file in, a
 //! configuration or a message out.
 
+mod listen;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -108,7 +110,8 @@ fn every_flag_has_its_effect() {
                 --body-max 1GiB --body-memory-max 2GiB --pool-threads 9 --max-requests-per-connection 5 --drain-timeout 0s --log json";
     let args: Vec<&str> = args.split_ascii_whitespace().collect();
     let expected = ServerConfig {
-        listen: "[::1]:80".parse().expect("an address"),
+        listen: vec!["[::1]:80".parse().expect("an address")],
+        inherited: true,
         metrics: None,
         metrics_is_fixed: true,
         workers: NonZeroUsize::new(3),
@@ -328,24 +331,6 @@ fn bad_files_are_refused() {
     );
 }
 
-/// Purpose: two listeners on one address would share its connections; the setting that was given is named.
-#[test]
-fn both_listeners_on_one_address_are_refused() {
-    let required = ("PROVIDER_URL", "x");
-    assert_eq!(
-        complaint(&["--listen", "127.0.0.1:9090"], &[required]),
-        "--listen \"127.0.0.1:9090\" (from a flag): the same as --metrics; use another port, or \
-         --metrics off"
-    );
-    assert_eq!(
-        complaint(&[], &[required, ("HIGHWATER_METRICS", "127.0.0.1:8080")]),
-        "--metrics \"127.0.0.1:8080\" (from variable HIGHWATER_METRICS): the same as --listen; use \
-         another port, or --metrics off"
-    );
-    given(&["--listen", "127.0.0.1:9090", "--metrics=off"], &[]);
-    given(&["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"], &[]);
-}
-
 /// Purpose: help and version succeed, whatever else is wrong, and help names every source.
 #[test]
 fn help_and_version_are_printed() {
@@ -354,6 +339,7 @@ fn help_and_version_are_printed() {
     // Where lines are wrapped depends on the terminal.
     let text = help.to_string().split_ascii_whitespace().collect::<Vec<_>>().join(" ");
     for expected in [
+        "--listen <ADDRESS[,OPTION]>",
         "--idle-timeout <TIME>",
         "HIGHWATER_LISTEN=0.0.0.0:8080 service",
         "[default: 60s]",

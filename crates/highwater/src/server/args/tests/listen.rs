@@ -1,0 +1,61 @@
+//! Where a server is told to listen: one place or several, from each source.
+
+use super::*;
+
+/// Purpose: several listeners can be given in all three ways: by repeating the flag, with spaces in the variable, and as
+/// a list in the file. A better source replaces them all.
+#[test]
+fn several_listeners() {
+    let two = ["0.0.0.0:80", "unix:/run/app.sock,mode=660"];
+    let expected: Vec<Listen> = two.iter().map(|text| text.parse().expect("it is right")).collect();
+    assert_eq!(given(&["--listen", two[0], "--listen", two[1]], &[]).listen, expected);
+    let variable = two.join(" ");
+    assert_eq!(given(&[], &[("HIGHWATER_LISTEN", &variable)]).listen, expected);
+    let file = TempFile::new(&format!("listen = [{:?}, {:?}]\n", two[0], two[1]));
+    let from_file = ["--config", file.path()];
+    assert_eq!(given(&from_file, &[]).listen, expected);
+    let one = [("HIGHWATER_LISTEN", "[::1]:81,http1")];
+    assert_eq!(given(&from_file, &one).listen, ["[::1]:81,http1".parse().expect("it is right")]);
+    assert_eq!(given(&[], &[]).listen, []);
+}
+
+/// Purpose: a mistake in one of several listeners is reported with that one, and one that is listed twice is refused.
+#[test]
+fn mistakes_in_listeners() {
+    let required = ("PROVIDER_URL", "x");
+    assert_eq!(
+        complaint(&["--listen=127.0.0.1:80", "--listen=127.0.0.1:81,tls"], &[required]),
+        "--listen \"127.0.0.1:81,tls\" (from a flag): the option \"tls\" is unknown; use http1, and mode=OCTAL for \
+         Unix sockets"
+    );
+    assert_eq!(
+        complaint(&[], &[required, ("HIGHWATER_LISTEN", "127.0.0.1:80 localhost:81")]),
+        "--listen \"localhost:81\" (from variable HIGHWATER_LISTEN): a name is not an address; use 127.0.0.1:81"
+    );
+    assert_eq!(
+        complaint(&["--listen", "unix:/s", "--listen", "unix:/s,mode=660"], &[required]),
+        "--listen \"unix:/s\" (from a flag): listed twice; leave one out"
+    );
+    assert_eq!(
+        complaint(&["--listen", "0.0.0.0:80", "--listen", "127.0.0.1:9090"], &[required]),
+        "--listen \"127.0.0.1:9090\" (from a flag): the same as --metrics; use another port, or --metrics off"
+    );
+}
+
+/// Purpose: two listeners on one address would share its connections; the setting that was given is named.
+#[test]
+fn both_listeners_on_one_address_are_refused() {
+    let required = ("PROVIDER_URL", "x");
+    assert_eq!(
+        complaint(&["--listen", "127.0.0.1:9090"], &[required]),
+        "--listen \"127.0.0.1:9090\" (from a flag): the same as --metrics; use another port, or \
+         --metrics off"
+    );
+    assert_eq!(
+        complaint(&[], &[required, ("HIGHWATER_METRICS", "127.0.0.1:8080")]),
+        "--metrics \"127.0.0.1:8080\" (from variable HIGHWATER_METRICS): the same as --listen; use \
+         another port, or --metrics off"
+    );
+    given(&["--listen", "127.0.0.1:9090", "--metrics=off"], &[]);
+    given(&["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"], &[]);
+}

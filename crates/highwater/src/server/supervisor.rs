@@ -1,0 +1,71 @@
+//! What does the service manager learn of the server?
+//!
+//! `READY=1` when every worker accepts, and `STOPPING=1` when the drain begins, as `sd_notify(3)` says: datagrams to the
+//! socket that `NOTIFY_SOCKET` names. So `Type=notify` units start what depends on the server only when it serves.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// Every worker accepts.
+pub(super) const READY: &str = "READY=1\n";
+
+/// The drain has begun.
+pub(super) const STOPPING: &str = "STOPPING=1\n";
+
+/// Notifies the service manager, if there is one.
+pub(super) fn notify(state: &str) {
+    let Some(socket) = env::var_os("NOTIFY_SOCKET") else { return };
+    if let Err(error) = send(&socket, state) {
+        tracing::warn!(
+            socket = %socket.display(),
+            cause = %error,
+            state = state.trim_end(),
+            "the service manager cannot be notified",
+        );
+    }
+}
+
+fn send(socket: &OsString, state: &str) -> io::Result<()> {
+    let address = address(socket)?;
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}
+
+/// A path, or `@` and an abstract name.
+fn address(socket: &OsStr) -> io::Result<SocketAddr> {
+    match socket.as_bytes() {
+        [b'/', ..] => SocketAddr::from_pathname(socket),
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "NOTIFY_SOCKET is neither a path nor an abstract name",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: both kinds of sockets get the message, and other kinds are an error.
+    #[test]
+    fn paths_and_abstract_names() {
+        let id = std::process::id();
+        let path = env::temp_dir().join(format!("hw-notify-{id}"));
+        for name in [path.clone().into_os_string(), format!("@hw-notify-{id}").into()] {
+            let at = address(&name).expect("it is an address");
+            let manager = UnixDatagram::bind_addr(&at).expect("nobody listens there");
+            send(&name, READY).expect("the manager listens");
+            let mut heard = [0; 64];
+            let len = manager.recv(&mut heard).expect("it was sent");
+            assert_eq!(&heard[..len], b"READY=1\n");
+        }
+        let _ = std::fs::remove_file(&path);
+        assert!(send(&path.into_os_string(), READY).is_err(), "nobody listens any more");
+        assert!(address(OsStr::new("vsock:2:1")).is_err());
+    }
+}
