@@ -10,7 +10,7 @@ use highwater_core::route;
 use http::{HeaderValue, Method};
 
 use super::build_error::BuildError;
-use super::dispatch::{App, Endpoint, PathId, ScopeId, Shared};
+use super::dispatch::{App, ClientKeys, Endpoint, PathId, ScopeId, Shared};
 use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
 use super::find::{Allowed, Methods};
@@ -34,9 +34,10 @@ impl Router {
     /// # Errors
     /// All problems that were found: malformed and conflicting paths, methods routed twice, states that
     /// handlers need and no router provides, bodies taken twice, layers that were set up wrongly.
-    pub fn build(self) -> Result<App, BuildError> {
+    pub fn build(mut self) -> Result<App, BuildError> {
         let priority_field = self.priority_field.as_deref().map(Box::from);
-        let mut build = Build { priority_field, ..Build::default() };
+        let clients = self.clients.take();
+        let mut build = Build { priority_field, clients, ..Build::default() };
         build.add_router(self, "", &Scope::default());
         build.finish()
     }
@@ -53,6 +54,7 @@ struct Build {
     wants_peer: bool,
     wants_runtime: bool,
     priority_field: Option<Box<str>>,
+    clients: Option<Box<ClientKeys>>,
     found_limits: Vec<(String, Arc<RouteLimit>)>,
     worker_locals: Vec<GivenLocal>,
     problems: Vec<String>,
@@ -396,6 +398,7 @@ impl Build {
             has_limits,
             found_limits: self.found_limits,
             priority_field: self.priority_field,
+            clients: self.clients,
             worker_locals: self.worker_locals,
         }))
     }

@@ -18,6 +18,7 @@
 
 use std::any::TypeId;
 use std::fmt;
+use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -97,6 +98,9 @@ pub enum Outcome<'a> {
     Offload(Job),
 }
 
+/// The application's function that says whose a request is: the hash, with a secret, of what it returns.
+pub(super) type ClientKeys = dyn Fn(&Request<'_>, &RandomState) -> Option<u64> + Send + Sync;
+
 /// Everything of an application.
 pub(crate) struct Shared {
     pub(super) paths: route::Router<Methods>,
@@ -125,6 +129,8 @@ pub(crate) struct Shared {
     pub(super) panics: Arc<AtomicU64>,
     /// The field in which clients send the priority of their requests.
     pub(super) priority_field: Option<Box<str>>,
+    /// Says whose a request is.
+    pub(super) clients: Option<Box<ClientKeys>>,
     /// The values per worker.
     pub(super) worker_locals: Vec<GivenLocal>,
 }

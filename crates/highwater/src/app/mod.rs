@@ -22,6 +22,7 @@ mod dispatch;
 mod endpoint;
 mod error;
 mod extract;
+mod fair;
 mod find;
 mod finisher;
 mod fixed;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::dispatch::ClientKeys;
 use super::error::Error;
 use super::handler::{Description, Dispatch, Handler, erase};
 use super::into_response::IntoResponse;
@@ -81,6 +82,7 @@ pub struct Router {
     pub(super) wants_peer: bool,
     pub(super) wants_runtime: bool,
     pub(super) priority_field: Option<String>,
+    pub(super) clients: Option<Box<ClientKeys>>,
     pub(super) worker_locals: Vec<GivenLocal>,
     /// Fallback routes: used if no other route of this router or a nested one matches.
     pub(super) fallbacks: Vec<Route>,

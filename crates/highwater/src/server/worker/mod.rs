@@ -301,6 +301,7 @@ impl<D: Driver> Worker<D> {
         }
         if state.parts.admission.has_unordered() {
             state.order_queue(driver);
+            state.parts.turn.look();
         }
         let mut looked_at = 0;
         state.parts.admission.begin_queue(state.parts.turn.now);

@@ -14,7 +14,6 @@
 use std::panic::resume_unwind;
 
 use highwater_core::http::Reject;
-use highwater_core::limit::ClientKey;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::connections::Connection;
@@ -29,8 +28,8 @@ use crate::admission::queue::{Class, Entry};
 use crate::admission::route_limit::Permit;
 use crate::admission::worker::{Arrival, Verdict};
 use crate::app::{
-    BodyError, BodyFeed, Error, Incoming, Outcome, RequestBody, Response, Target, drop_guarded,
-    guarded,
+    BodyError, BodyFeed, Error, Incoming, Outcome, Panic, RequestBody, Response, Target,
+    drop_guarded, guarded,
 };
 use crate::metrics::Rejection;
 
@@ -104,10 +103,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
         }) {
             let was_dropping = std::mem::take(&mut self.is_dropping);
             if self.connection.protocol.is_reply_owed() {
-                let mut response = self.exchange.fail(self.app, Error::internal(panic));
-                self.report_panics();
-                self.report_failure(&mut response);
-                self.answer(response);
+                self.fail(panic);
             } else if was_dropping {
                 self.report_panics(); // The answer is encoded and valid.
             } else {
@@ -115,6 +111,14 @@ impl<C: Clock> ExchangeMut<'_, C> {
                 resume_unwind(Box::new(panic.to_string()));
             }
         }
+    }
+
+    /// The application has panicked: that is the end of the request.
+    fn fail(&mut self, panic: Panic) {
+        let mut response = self.exchange.fail(self.app, Error::internal(panic));
+        self.report_panics();
+        self.report_failure(&mut response);
+        self.answer(response);
     }
 
     /// parse → route → judge → handle → encode, for every complete request in `input`, which could have been
@@ -165,7 +169,7 @@ impl<C: Clock> ExchangeMut<'_, C> {
             let head = &request.head;
             let target = found.unwrap_or_else(|| app.find(head, params));
             self.exchange.begin(target, head, ready, self.parts.unmatched);
-            match &mut self.parts.judge(app, (target, head), &arrival, (&*peer, *is_suspect)) {
+            match &mut self.parts.judge(app, (target, head), &arrival, *is_suspect) {
                 Verdict::Serve(grant) => {
                     let (at, times) =
                         ((&mut *self.exchange, self.exchange_id), (ready, grant.deadline));
@@ -182,9 +186,9 @@ impl<C: Clock> ExchangeMut<'_, C> {
                     let (number, response) = self.parts.refusal(app, target, incoming);
                     self.refuse(target, *reason, number, response);
                 }
-                Verdict::Wait(class, deadline, client) => {
+                Verdict::Wait(class, deadline) => {
                     let waiting = Waiting::copy(request, params, found.is_some());
-                    return self.park(waiting, *class, (ready, *deadline, *client));
+                    return self.park(waiting, *class, (ready, *deadline));
                 }
             }
         }
@@ -199,7 +203,11 @@ impl<C: Clock> ExchangeMut<'_, C> {
         };
         let (request, params, peer) = (waiting.request(), &waiting.params, *peer);
         let head = &request.head;
-        match &mut self.parts.judge(app, (target, head), arrival, (&peer, false)) {
+        if let Some(panic) = &waiting.panic {
+            self.exchange.keep_for_log(head);
+            return self.fail(panic.clone());
+        }
+        match &mut self.parts.judge(app, (target, head), arrival, false) {
             Verdict::Serve(grant) => {
                 let times = (arrival.ready, grant.deadline);
                 let at = (&mut *self.exchange, self.exchange_id);
@@ -226,14 +234,14 @@ impl<C: Clock> ExchangeMut<'_, C> {
         &mut self,
         mut waiting: Box<Waiting>,
         class: Class,
-        (ready, deadline, client): (Instant, Instant, Option<ClientKey>),
+        (ready, deadline): (Instant, Instant),
     ) {
         if let Some(collected) = self.connection.protocol.park() {
             waiting.body = Some(collected);
         }
         self.exchange.queue.waiting = Some(waiting);
         let item = self.exchange_id;
-        self.parts.admission.enqueue(class, Entry { item, ready, deadline, client });
+        self.parts.admission.enqueue(class, Entry { item, ready, deadline });
     }
 
     /// Encodes an outcome, or waits for its response.
