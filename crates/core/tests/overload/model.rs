@@ -26,7 +26,7 @@ pub(crate) const TARGET: Duration = Duration::from_millis(10);
 const GATE_COST: u64 = 16_400;
 const ANSWER_COST: u64 = 77 * US;
 /// A 503 on a connection that stays open.
-const ANSWER_KEPT_COST: u64 = 8 * US;
+const ANSWER_KEPT_COST: u64 = 14 * US;
 /// The cost of dropping a request that its client has given up.
 const DROP_COST: u64 = 10 * US;
 
