@@ -13,16 +13,16 @@ fn the_lookup_reads_so() {
         format!(
             "  0: r6 = r1
   1: r2 = *(u32 *)(r1 +12)
-  2: if w2 != 0x6 goto 79
+  2: if w2 != 0x6 goto 93
   3: r2 = *(u32 *)(r1 +60)
-  4: if w2 != 0x1f90 goto 79
+  4: if w2 != 0x1f90 goto 93
   5: r2 = *(u32 *)(r1 +8)
-  6: if w2 != 0x2 goto 79
+  6: if w2 != 0x2 goto 93
   7: r2 = *(u32 *)(r1 +40)
-  8: if w2 != {address:#x} goto 79
+  8: if w2 != {address:#x} goto 93
   9: r1 = map_value(fd 8)
  11: r2 = *(u64 *)(r1 +0)
- 12: if w2 == 0x0 goto 72
+ 12: if w2 == 0x0 goto 86
  13: r2 = *(u32 *)(r6 +8)
  14: if w2 == 0xa goto 17
  15: r2 = *(u32 *)(r6 +16)
@@ -55,43 +55,56 @@ fn the_lookup_reads_so() {
  44: r8 += r2
  45: r2 = 1
  46: lock *(u64 *)(r7 +256) += r2
- 47: call 5
- 48: r9 = *(u64 *)(r7 +8448)
- 49: r2 = *(u64 *)(r8 +16640)
- 50: if r2 s>= r9 goto 52
- 51: r9 = r2
- 52: r9 -= r0
- 53: r1 = map_value(fd 7)
- 55: r3 = *(u64 *)(r1 +8)
- 56: if w3 != 0x1 goto 79
- 57: r3 = map_value(fd 8)
- 59: r2 = *(u64 *)(r1 +8)
- 60: if w2 != 0x0 goto 63
- 61: r4 = 2147483647
- 62: goto 69
- 63: r2 = *(u64 *)(r3 +8)
- 64: if r9 s>= r2 goto 81
- 65: r4 = *(u64 *)(r1 +0)
- 66: r2 = *(u64 *)(r3 +16)
- 67: if r9 s>= r2 goto 69
- 68: r4 <<= 2
- 69: r2 = *(u64 *)(r1 +128)
- 70: if r2 s>= r4 goto 83
- 71: goto 79
- 72: r1 = map_value(fd 7)
- 74: r2 = *(u64 *)(r1 +8)
- 75: if w2 != 0x1 goto 79
- 76: r2 = *(u64 *)(r1 +128)
- 77: r3 = *(u64 *)(r1 +0)
- 78: if r2 s>= r3 goto 83
- 79: r0 = 1
- 80: exit
- 81: r2 = 1
- 82: lock *(u64 *)(r3 +128) += r2
- 83: r2 = 1
- 84: lock *(u64 *)(r1 +384) += r2
- 85: r0 = 0
- 86: exit
+ 47: r1 = map_value(fd 7)
+ 49: r3 = *(u64 *)(r1 +8)
+ 50: if w3 != 0x1 goto 93
+ 51: call 5
+ 52: r9 = *(u64 *)(r7 +8448)
+ 53: r2 = *(u64 *)(r8 +16640)
+ 54: if r2 s>= r9 goto 56
+ 55: r9 = r2
+ 56: r9 -= r0
+ 57: r1 = map_value(fd 7)
+ 59: r3 = map_value(fd 8)
+ 61: r2 = *(u64 *)(r1 +8)
+ 62: if w2 != 0x0 goto 65
+ 63: r4 = 2147483647
+ 64: goto 71
+ 65: r2 = *(u64 *)(r3 +8)
+ 66: if r9 s>= r2 goto 95
+ 67: r4 = *(u64 *)(r1 +0)
+ 68: r2 = *(u64 *)(r3 +16)
+ 69: if r9 s>= r2 goto 71
+ 70: r4 <<= 2
+ 71: r2 = *(u64 *)(r1 +128)
+ 72: if r2 s>= r4 goto 74
+ 73: goto 93
+ 74: r4 = *(u64 *)(r3 +0)
+ 75: r2 = *(u64 *)(r7 +8448)
+ 76: if r2 s>= r0 goto 78
+ 77: r2 = r0
+ 78: r2 += r4
+ 79: *(u64 *)(r7 +8448) = r2
+ 80: r2 = *(u64 *)(r8 +16640)
+ 81: if r2 s>= r0 goto 83
+ 82: r2 = r0
+ 83: r2 += r4
+ 84: *(u64 *)(r8 +16640) = r2
+ 85: goto 97
+ 86: r1 = map_value(fd 7)
+ 88: r2 = *(u64 *)(r1 +8)
+ 89: if w2 != 0x1 goto 93
+ 90: r2 = *(u64 *)(r1 +128)
+ 91: r3 = *(u64 *)(r1 +0)
+ 92: if r2 s>= r3 goto 97
+ 93: r0 = 1
+ 94: exit
+ 95: r2 = 1
+ 96: lock *(u64 *)(r3 +128) += r2
+ 97: r2 = 1
+ 98: lock *(u64 *)(r1 +384) += r2
+ 99: r0 = 0
+100: exit
 "
         )
     );
