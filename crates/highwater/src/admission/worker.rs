@@ -153,7 +153,7 @@ impl<T> WorkerAdmission<T> {
     pub(crate) fn new(gate: WorkerGate, terms: Terms, now: Instant) -> Self {
         WorkerAdmission {
             gate,
-            queue: Queue::new().with_shares(terms.is_fair),
+            queue: Queue::new().with_shares(terms.is_fair, terms.patience / 2),
             budget: TurnBudget::new(terms.turn_max),
             standing: Standing::new(terms.queue_target, terms.patience, now),
             load: Load::default(),
@@ -301,11 +301,6 @@ impl<T> WorkerAdmission<T> {
         let cost = self.standing.cost().unwrap_or_default();
         let cost = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
         self.queue.order(Capacity { starts: self.places(), cost }, client);
-    }
-
-    /// The time of one turn.
-    pub(crate) fn turn_max(&self) -> Duration {
-        self.terms.turn_max
     }
 
     /// Whether the time for waiting requests is used up.

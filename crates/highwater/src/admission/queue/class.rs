@@ -9,10 +9,9 @@
 use std::collections::VecDeque;
 
 use highwater_core::limit::ClientKey;
-use highwater_core::time::Instant;
 
 use super::accounts::Accounts;
-use super::lanes::{Lanes, Pop};
+use super::lanes::{Lanes, Oldest, Pop};
 use super::{Entry, insert};
 
 /// Room of each class from the start, so that a turn that only took too long (the machine paused it)
@@ -77,17 +76,19 @@ impl<T> Waiting<T> {
         true
     }
 
-    /// Takes the oldest entry, if its readiness `is_overdue`; where clients have shares, the oldest of a client with
-    /// several, if there is one.
+    /// Takes the oldest entry, if it `is_refused`; where clients have shares, the oldest of a client with several, if there
+    /// is one.
     pub(super) fn pop_oldest_if(
         &mut self,
-        is_overdue: impl Fn(Instant) -> bool,
+        is_refused: &mut impl FnMut(Oldest) -> bool,
         accounts: &mut Accounts,
     ) -> Option<Entry<T>> {
         if self.lanes.len() > 0 {
-            return self.lanes.pop_oldest_if(is_overdue, &mut accounts.shares);
+            return self.lanes.pop_oldest_if(is_refused, &mut accounts.shares);
         }
-        self.rest.pop_front_if(|entry| is_overdue(entry.ready))
+        self.rest.pop_front_if(|entry| {
+            is_refused(Oldest { ready: entry.ready, is_alone: false, is_ahead: false })
+        })
     }
 
     /// Takes the entry that is first in the order, if it `is_given_up`.

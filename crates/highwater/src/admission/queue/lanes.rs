@@ -28,6 +28,16 @@ struct Lane<T> {
     is_running: bool,
 }
 
+/// The oldest entry, as far as that says whether it is refused for its age.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Oldest {
+    pub(super) ready: Instant,
+    /// It is known to be the only one of its client.
+    pub(super) is_alone: bool,
+    /// Its client has had more than its share.
+    pub(super) is_ahead: bool,
+}
+
 /// Takes an entry from one end.
 pub(super) type Pop<T> = fn(&mut VecDeque<Entry<T>>) -> Option<Entry<T>>;
 
@@ -131,15 +141,19 @@ impl<T> Lanes<T> {
         self.take(number, VecDeque::pop_back, shares)
     }
 
-    /// Takes the oldest entry, if its readiness `is_overdue`: of a client with several, if there is one.
+    /// Takes the oldest entry, if it `is_refused`: of a client with several, if there is one.
     pub(super) fn pop_oldest_if(
         &mut self,
-        is_overdue: impl Fn(Instant) -> bool,
+        is_refused: &mut impl FnMut(Oldest) -> bool,
         shares: &mut Shares,
     ) -> Option<Entry<T>> {
         let [one, several] = &self.by_age;
-        let &(ready, number) = several.first().or_else(|| one.first())?;
-        if !is_overdue(ready) {
+        let (is_alone, &(ready, number)) = match several.first() {
+            Some(oldest) => (false, oldest),
+            None => (true, one.first()?),
+        };
+        let is_ahead = self.lanes.get(&number)?.place.is_ahead;
+        if !is_refused(Oldest { ready, is_alone, is_ahead }) {
             return None;
         }
         self.take(number, VecDeque::pop_front, shares)

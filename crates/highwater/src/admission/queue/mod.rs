@@ -9,8 +9,8 @@
 //! the lowest class is refused first. `NeverShed` is never refused and never out of order.
 //!
 //! Where clients have shares (`core::limit::Shares`), a standing queue is in their order instead, and the rules above hold
-//! for the requests of each client. Whoever asks for less than its share waits for a few requests of others at most. The
-//! requests of those who ask for more wait until they have waited for longer than the short target, and are refused then: not
+//! for the requests of each client. Whoever asks for less than its share waits for a few requests of others at most, and is
+//! excused if it waits for longer now and then (`core::limit::Lenience`). The requests of those who ask for more wait until they have waited for longer than the short target, and are refused then: not
 //! at once, because a client that is refused at once asks again at once. If more wait than can be refused in that time, one
 //! is refused at once: of the lowest class, the newest request of the client that has most of them. Requests get their places
 //! when the queue is worked on ([`Queue::order`]), not when they arrive: nobody's address is looked up before the queue
@@ -29,11 +29,12 @@ mod lanes;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use highwater_core::limit::ClientKey;
+use highwater_core::limit::{ClientKey, Lenience};
 use highwater_core::time::Instant;
 
 use self::accounts::{Accounts, Running};
 use self::class::Waiting;
+use self::lanes::Oldest;
 use crate::metrics::Rejection;
 
 /// Refusals in a row while there is something to start. A guess: a refusal costs a tenth of the
@@ -111,6 +112,9 @@ pub(crate) struct Queue<T> {
     /// Whether clients have shares.
     is_fair: bool,
     accounts: Accounts,
+    lenience: Lenience,
+    /// For how long a request may wait that is excused for its age.
+    excused_max: Duration,
 }
 
 impl<T> Queue<T> {
@@ -125,12 +129,14 @@ impl<T> Queue<T> {
             refused_in_a_row: 0,
             is_fair: false,
             accounts: Accounts::default(),
+            lenience: Lenience::default(),
+            excused_max: Duration::MAX,
         }
     }
 
-    /// The same, where clients have shares if `is_fair`.
-    pub(crate) fn with_shares(self, is_fair: bool) -> Self {
-        Queue { is_fair, ..self }
+    /// The same, where clients have shares if `is_fair`. No request waits for longer than `excused_max` because of that.
+    pub(crate) fn with_shares(self, is_fair: bool, excused_max: Duration) -> Self {
+        Queue { is_fair, excused_max, ..self }
     }
 
     /// Whether nothing waits.
@@ -310,12 +316,20 @@ impl<T> Queue<T> {
             return Some((entry, Some(Rejection::QueueShare)));
         }
         let target = target?;
-        let Queue { classes, accounts, .. } = self;
-        let is_overdue = |ready: Instant| now - ready > target;
-        let (class, entry) =
-            classes.iter_mut().enumerate().rev().find_map(|(index, class)| {
-                Some((index, class.pop_oldest_if(is_overdue, accounts)?))
-            })?;
+        let Queue { classes, accounts, lenience, excused_max, .. } = self;
+        let mut is_refused = |oldest: Oldest| {
+            let waited = now - oldest.ready;
+            if waited <= target {
+                return false;
+            }
+            if !oldest.is_alone || oldest.is_ahead {
+                lenience.blame(now);
+            }
+            !oldest.is_alone || !lenience.excuses(now, waited, target, *excused_max)
+        };
+        let (class, entry) = classes.iter_mut().enumerate().rev().find_map(|(index, class)| {
+            Some((index, class.pop_oldest_if(&mut is_refused, accounts)?))
+        })?;
         let is_displaced = self.classes[..class].iter().any(|class| !class.is_empty());
         let reason = match () {
             () if entry.deadline <= now => Rejection::QueueDeadline,

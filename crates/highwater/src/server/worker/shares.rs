@@ -10,6 +10,7 @@ use highwater_core::time::Clock;
 use super::exchange::{Exchange, ExchangeId};
 use super::turn::Turn;
 use super::{Connection, Parts, WorkerState};
+use crate::admission::TURN_MAX;
 use crate::admission::client::Clients;
 use crate::app::{App, Incoming, RequestBody};
 
@@ -19,7 +20,7 @@ impl<C: Clock> WorkerState<C> {
     pub(super) fn order_queue(&mut self, driver: &mut impl Driver) {
         let WorkerState { app, connections, parts, .. } = self;
         let Parts { admission, clients, turn, .. } = parts;
-        let until = turn.clock.now() + admission.turn_max();
+        let until = turn.clock.now() + TURN_MAX;
         let mut is_over = false;
         admission.order(|waiting: &ExchangeId| {
             let Some(id) = connections.lookup(*waiting) else {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use crate::admission::gate::Bound;
 use crate::admission::{Fair, Shed};
-use crate::app::{Handler, Path, Priority};
+use crate::app::{Handler, Path, Priority, Request, Router};
 
 use super::*;
 
@@ -29,15 +29,36 @@ impl Stage {
     }
 
     fn built(shed: Shed, limit: u32, refuse_close: bool) -> Self {
-        Stage::staged(shed, limit, refuse_close, Fair::Off)
+        Stage::staged(shed, limit, refuse_close, Fair::Off, |router| router)
     }
 
     /// Each address has its share of a standing queue.
     fn fair() -> Self {
-        Stage::staged(Shed::Kernel, 100, false, Fair::Address)
+        Stage::staged(Shed::Kernel, 100, false, Fair::Address, |router| router)
     }
 
-    fn staged(shed: Shed, limit: u32, refuse_close: bool, fair: Fair) -> Self {
+    /// Whoever the application says: the client of `/do/busy-7` is `busy`, and for `panic` it panics.
+    fn fair_by_name() -> Self {
+        let client = |request: &Request<'_>| {
+            let name = request.param("name").ok()??;
+            let (client, _) = name.split_once('-')?;
+            if client == "panic" {
+                // Unlike `panic!`, this does not run the hook that prints.
+                std::panic::resume_unwind(Box::new("simulated"));
+            }
+            Some(client.to_owned())
+        };
+        let name = |router: Router| router.fair_by(client);
+        Stage::staged(Shed::Kernel, 100, false, Fair::Address, name)
+    }
+
+    fn staged(
+        shed: Shed,
+        limit: u32,
+        refuse_close: bool,
+        fair: Fair,
+        name: impl FnOnce(Router) -> Router,
+    ) -> Self {
         let begun: Arc<Mutex<Vec<String>>> = Arc::default();
         let note = |begun: &Arc<Mutex<Vec<String>>>| {
             let begun = Arc::clone(begun);
@@ -47,7 +68,7 @@ impl Stage {
             .get("/do/{name}", note(&begun))
             .get("/low/{name}", note(&begun).priority(Priority::Low))
             .get("/never-shed/{name}", note(&begun).never_shed());
-        let app = router.build().expect("the routes do not conflict");
+        let app = name(router).build().expect("the routes do not conflict");
         let server = ServerConfig {
             patience: PATIENCE,
             queue_target: TARGET,
@@ -475,4 +496,27 @@ fn without_a_standing_queue_nobody_has_a_share() {
     let mut expected = names;
     expected.push("one".to_owned());
     assert_eq!(stage.begun(), expected, "in order");
+}
+
+/// Purpose: the clients that the application names have shares, though all come from one address; who is not named, is by
+/// its address. Where naming panics, that request is answered 500 without being begun, and nothing else happens.
+#[test]
+fn each_client_of_the_application_has_its_share() {
+    let mut stage = Stage::fair_by_name();
+    stage.overload();
+    let busy: Vec<usize> = (0..40).map(|n| stage.ask(&format!("/do/busy-{n}"))).collect();
+    stage.turn_after(1);
+    let [one, other, panic] = ["one-0", "other-0", "panic-0"].map(|name| format!("/do/{name}"));
+    let [one, other, panic] = [one, other, panic].map(|path| stage.ask(&path));
+    let unnamed = stage.ask_from(7, "/do/unnamed");
+    (0..6).for_each(|_| stage.turn_after(1));
+    stage.settle();
+    let begun = stage.begun();
+    assert!(!begun.contains(&"panic-0".to_owned()), "{begun:?}");
+    let statuses = [one, other, unnamed, panic].map(|link| stage.status(link));
+    assert_eq!(statuses, [Some(200), Some(200), Some(200), Some(500)]);
+    let statuses: Vec<u16> = busy.iter().filter_map(|&link| stage.status(link)).collect();
+    assert_eq!(statuses.len(), 40, "every request is answered");
+    let served = statuses.iter().filter(|&&status| status == 200).count();
+    assert!((1..40).contains(&served), "{served}");
 }

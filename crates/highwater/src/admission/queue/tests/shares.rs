@@ -28,7 +28,7 @@ fn client(item: &u32) -> Option<ClientKey> {
 }
 
 fn queue() -> Queue<u32> {
-    let mut queue = Queue::new().with_shares(true);
+    let mut queue = Queue::new().with_shares(true, 3 * TARGET);
     queue.set_target(Some(Duration::from_secs(10)));
     queue
 }
@@ -143,8 +143,8 @@ fn late_ones_are_refused() {
     assert!(refused.len() > 600 && refused.is_sorted());
 }
 
-/// Purpose: a client with one request waiting is not refused for its age while another has several; without such a client it
-/// is.
+/// Purpose: a client with one request waiting is not refused for its age while another has several, and is excused for a
+/// while after that; without such a client it is.
 #[test]
 fn one_request_is_not_too_many() {
     let mut queue = queue();
@@ -152,9 +152,13 @@ fn one_request_is_not_too_many() {
     push(&mut queue, Class::Normal, [1000, 0, 1, 2]);
     let delay = Some(Rejection::QueueDelay);
     let next = [(); 4].map(|()| take(&mut queue, 11_000));
-    assert_eq!(next, [Some((0, delay)), Some((1, delay)), Some((1000, delay)), Some((2, delay))]);
-    push(&mut queue, Class::Normal, [1000, 0, 1]);
-    assert_eq!(take(&mut queue, 9_000), Some((1000, None)));
+    assert_eq!(next, [Some((0, delay)), Some((1, delay)), Some((1000, None)), Some((2, None))]);
+    push(&mut queue, Class::Normal, [1000]);
+    assert_eq!(take(&mut queue, 30_000), Some((1000, None)), "excused");
+    push(&mut queue, Class::Normal, [1000]);
+    assert_eq!(take(&mut queue, 30_001), Some((1000, delay)), "for too long");
+    push(&mut queue, Class::Normal, [1000]);
+    assert_eq!(take(&mut queue, 100_000), Some((1000, delay)), "nobody was to blame lately");
 }
 
 /// Purpose: classes stay strict: the higher one is served first, the lowest one pays for a full queue, whoever the
