@@ -509,7 +509,8 @@ fn each_client_of_the_application_has_its_share() {
     let [one, other, panic] = ["one-0", "other-0", "panic-0"].map(|name| format!("/do/{name}"));
     let [one, other, panic] = [one, other, panic].map(|path| stage.ask(&path));
     let unnamed = stage.ask_from(7, "/do/unnamed");
-    (0..6).for_each(|_| stage.turn_after(1));
+    (0..8).for_each(|_| stage.turn_after(1));
+    stage.turn_after(15);
     stage.settle();
     let begun = stage.begun();
     assert!(!begun.contains(&"panic-0".to_owned()), "{begun:?}");
