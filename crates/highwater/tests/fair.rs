@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use answers::Answers;
 use highwater::server::{Fair, Shed, TransportChoice};
-use highwater::{Router, Server, ServerConfig};
+use highwater::{Request, Router, Server, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Builder;
@@ -35,11 +35,12 @@ const OTHERS: u8 = 5;
 const REQUESTS: u64 = 60;
 const PAUSE: Duration = Duration::from_millis(45);
 
-/// What was answered to whom: 200 and 503.
+/// What was answered to whom: 200, 503 and 500.
 #[derive(Default)]
 struct Counts {
     served: AtomicU64,
     refused: AtomicU64,
+    failed: AtomicU64,
 }
 
 impl Counts {
@@ -47,6 +48,7 @@ impl Counts {
         match status {
             200 => self.served.fetch_add(1, SeqCst),
             503 => self.refused.fetch_add(1, SeqCst),
+            500 => self.failed.fetch_add(1, SeqCst),
             other => panic!("status {other}"),
         };
     }
@@ -85,6 +87,8 @@ enum Named {
     Address,
     /// By a field that a proxy at 127.0.0.1 adds.
     Field,
+    /// By the application, which looks at a field of its own.
+    Application,
 }
 
 impl Named {
@@ -93,16 +97,35 @@ impl Named {
         match self {
             Named::Address => ([127, 0, 1, number], String::new()),
             Named::Field => ([127, 0, 0, 1], format!("X-Forwarded-For: 192.0.2.{number}\r\n")),
+            Named::Application => ([127, 0, 0, 1], format!("X-Client: {number}\r\n")),
         }
     }
 }
 
-/// Requests of the crowd, and of the others beside it.
+/// The client that the application names; it panics for client 0.
+fn client(request: &Request<'_>) -> Option<u8> {
+    let number = request.header("x-client")?.parse().ok()?;
+    assert_ne!(number, 0, "a client that the application does not expect");
+    Some(number)
+}
+
+/// Requests of the crowd, and of the others beside it: clients 1 to 5.
 fn beside_a_crowd(
     transport: TransportChoice,
     named: Named,
     config: ServerConfig,
 ) -> (Counts, Counts) {
+    let [crowd, others, _] = beside_a_crowd_and(transport, named, config, 0);
+    (crowd, others)
+}
+
+/// The same, and those of so many clients with the number 0.
+fn beside_a_crowd_and(
+    transport: TransportChoice,
+    named: Named,
+    config: ServerConfig,
+    zeros: usize,
+) -> [Counts; 3] {
     let config = ServerConfig {
         listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
@@ -120,10 +143,14 @@ fn beside_a_crowd(
         }
         "done"
     };
-    let server = Server::new(Router::new().get("/work", work)).config(config).start();
+    let mut router = Router::new().get("/work", work);
+    if matches!(named, Named::Application) {
+        router = router.fair_by(client);
+    }
+    let server = Server::new(router).config(config).start();
     let mut server = server.expect("it starts");
     let address = server.address();
-    let (crowd, others) = (Arc::new(Counts::default()), Arc::new(Counts::default()));
+    let [crowd, others, zero] = [(); 3].map(|()| Arc::new(Counts::default()));
     let is_over = Arc::new(AtomicBool::new(false));
     let clients = Builder::new_current_thread().enable_all().build().expect("a runtime");
     clients.block_on(async {
@@ -144,13 +171,14 @@ fn beside_a_crowd(
             sleep(Duration::from_millis(5)).await;
         }
         let mut asking = Vec::new();
-        for number in 1..=OTHERS {
-            let others = Arc::clone(&others);
+        let numbers = (1..=OTHERS).map(|number| (number, &others));
+        for (number, counts) in numbers.chain(std::iter::repeat_n((0, &zero), zeros)) {
+            let counts = Arc::clone(counts);
             let (source, fields) = named.who(number);
             asking.push(tokio::spawn(async move {
                 let mut client = Client::connect(source, address).await;
                 for _ in 0..REQUESTS {
-                    others.count(client.status(&fields).await);
+                    counts.count(client.status(&fields).await);
                     sleep(PAUSE).await;
                 }
             }));
@@ -162,8 +190,7 @@ fn beside_a_crowd(
     });
     drop(clients);
     server.stop().expect("it ends");
-    let counts = |counts: Arc<Counts>| Arc::into_inner(counts).expect("all clients have ended");
-    (counts(crowd), counts(others))
+    [crowd, others, zero].map(|counts| Arc::into_inner(counts).expect("all clients have ended"))
 }
 
 /// At most this share of the others' requests may be refused: the machine may stop for a while, and then all of them
@@ -197,6 +224,19 @@ on_both_transports! {
         };
         let (_, others) = beside_a_crowd(transport, Named::Field, config);
         assert_served(&others);
+    }
+
+    /// Purpose: where the application names clients these get shares, though all have one address. A panic in its
+    /// function is answered 500 and is the end of one request: the clients that cause none do not notice.
+    fn each_client_of_the_application_gets_its_share(transport) {
+        let config = ServerConfig::default();
+        let [crowd, others, zero] = beside_a_crowd_and(transport, Named::Application, config, 1);
+        assert_served(&others);
+        assert_eq!((crowd.failed.load(SeqCst), others.failed.load(SeqCst)), (0, 0));
+        assert!(crowd.served.load(SeqCst) > 100);
+        // While nothing waits the application is not asked.
+        let (failed, all) = (zero.failed.load(SeqCst), REQUESTS);
+        assert!(failed > all / 2, "{failed} of {all}");
     }
 }
 

@@ -25,7 +25,7 @@ const HANG: Duration = Duration::from_secs(20);
 
 fn start(router: Router, transport: TransportChoice) -> Running {
     let config = ServerConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         workers: NonZero::new(1),
         transport,

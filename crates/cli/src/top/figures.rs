@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::histogram::{Histogram, Quantiles};
 use super::sample::Sample;
+use super::units;
 
 /// Pages that are closer than this have no rates, in seconds: a division by next to nothing.
 const SPAN_MIN: f64 = 0.01;
@@ -96,6 +97,15 @@ impl Figures {
     fn first(sample: Sample, is_restarted: bool) -> Figures {
         let refusals = vec![None; sample.refusals.len()];
         Figures { refusals, is_restarted, sample, ..Figures::default() }
+    }
+
+    /// What to say while each client gets its share of a standing queue.
+    pub(crate) fn shares(&self) -> Option<String> {
+        let count = self.sample.shares;
+        (count > 0.0).then(|| {
+            let clients = if count == 1.0 { "client has its" } else { "clients have their" };
+            format!("{} {clients} share of the queue", units::count(count))
+        })
     }
 
     /// The refusals that there were, the most frequent first: layer, reason, per second, total.

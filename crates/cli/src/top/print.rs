@@ -36,6 +36,9 @@ pub(crate) fn text(url: &str, figures: &Figures) -> String {
             let (rate, total) = (units::rate(rate), units::count(total));
             let _ = writeln!(text, "{what:<32} {rate:>10} {total:>12}");
         }
+        if let Some(shares) = figures.shares() {
+            let _ = writeln!(text, "{shares}");
+        }
     }
     endpoints(&mut text, &ordered(Some(figures), Order::Busiest));
     text
@@ -223,6 +226,21 @@ endpoint                         per second       p50       p99        total
 /a                                     15 k    778 µs    9.1 ms         31 k
 ";
         assert_eq!(text("u", &figures()), expected);
+    }
+
+    /// Purpose: while clients have shares the text says how many, below what was refused.
+    #[test]
+    fn shares_are_said_while_there_are_any() {
+        for (shares, expected) in [
+            (0.0, "25\n\nendpoint"),
+            (1.0, "25\n1 client has its share of the queue\n\nendpoint"),
+            (7.0, "25\n7 clients have their share of the queue\n\nendpoint"),
+        ] {
+            let mut figures = figures();
+            figures.sample.shares = shares;
+            let text = text("u", &figures);
+            assert!(text.contains(expected), "{text}");
+        }
     }
 
     /// Purpose: programs find each figure under a name with its unit, and null where there is none.

@@ -39,6 +39,8 @@ pub(crate) struct Sample {
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) queue_delay: Histogram,
     pub(crate) refusals: Vec<Refusal>,
+    /// Clients with a share of a standing queue; more than 0 only while a queue stands.
+    pub(crate) shares: f64,
     pub(crate) connections: Connections,
     pub(crate) demand_ratio: Option<f64>,
     pub(crate) saturation_ratio: Option<f64>,
@@ -229,6 +231,7 @@ impl Reading {
             "http_scaling_connection_limit" => {
                 sample.connections.limit = some.filter(|limit| *limit < f64::from(LIMIT_MAX));
             }
+            "highwater_share_accounts" => sample.shares = value,
             "http_scaling_demand_ratio" => sample.demand_ratio = some,
             "http_scaling_calm_seconds" => sample.calm = some,
             "http_scaling_saturation_ratio" => sample.saturation_ratio = some,
@@ -303,7 +306,7 @@ pub(crate) mod tests {
         assert_eq!(sample.connections.in_flight, Some(0.0));
         assert_eq!(sample.needs_scaleout, Some(false));
         assert!(sample.demand_ratio.is_some() && sample.saturation_ratio.is_some());
-        assert!(sample.calm.is_some());
+        assert!(sample.calm.is_some() && sample.shares == 0.0);
         assert!(sample.uptime.is_some() && sample.started.is_some());
         let Process { cpu_seconds, memory_bytes, descriptors, descriptors_max } = sample.process;
         assert!(cpu_seconds.is_some() && memory_bytes > Some(0.0));

@@ -21,8 +21,8 @@ const MEMORY: Duration = Duration::from_millis(500);
 /// `each_client_gets_its_share` in `tests/overload` notices a wrong value.
 const SURPLUS: f32 = 1.25;
 
-/// The lowest level: one connection per second. Below it the limit of the gate decides alone.
-const LEVEL_MIN: f32 = 1.0;
+/// The lowest level: one connection in ten seconds. Below it the limit of the gate decides alone.
+const LEVEL_MIN: f32 = 0.1;
 
 /// Finds the level from counts of attempts.
 #[derive(Clone, Debug, Default)]

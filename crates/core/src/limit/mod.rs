@@ -48,6 +48,9 @@
 //! | `QueueDelay` | `AIM_PERCENT` | 75 | part of the target that the limit aims at | less: idle workers; more: expensive refusals by the queue | measured in the model | `the_overload_table` |
 //! | `QueueDelay` | `EMPTY_MAX` | 0.05 | share of time with an empty queue above which silent connections hold the places | less: too many are admitted; more: silent clients block others | guess | `silent_clients_hold_no_places` |
 //! | `Shares` | `SLOTS` | 1024 | clients with an account of their own | less: a crowd of clients divides one share sooner; more: memory, and newcomers of a flood keep others waiting for longer | guess: 16 KiB | `many_addresses_keep_nobody_out` |
+//! | `Lenience` | `LENIENCE` | 6 | for so many targets quiet clients may wait beside one that asks for too much | less: they are refused when costs vary or few fit; more: all wait for longer where all ask for too much | measured in the model | `each_client_gets_its_share`, `shares_cost_nothing_where_clients_are_alike` |
+//! | `Lenience` | `PAUSE` | 4 | targets without a late request after which they may again | less: as more `LENIENCE`; more: a second cluster of requests is refused | measured in the model | `each_client_gets_its_share`, `shares_cost_nothing_where_clients_are_alike` |
+//! | `Level` | `LEVEL_MIN` | 0.1/s | the lowest level | less: nothing; more: many addresses that connect once each look quiet | guess | `shares_cost_nothing_where_clients_are_alike` |
 //! | `Level` | `SURPLUS` | 1.25 | capacities that the level brings | less: idle workers; more: busy sources take more places | guess | `each_client_gets_its_share` |
 //! | `Level` | `MEMORY` | 0.5 s | weight of earlier rates of a source | less: sources that connect rarely are misjudged; more: changes are followed later | guess | `the_level_is_found` |
 //! | `Reuse` | `KEPT` | 4 | requests per connection from which on requests are refused, and no connections | less: short-lived connections cost more to refuse; more: a proxy's connections are refused | guess | `a_pool_is_recognized`, `clients_that_close_are_recognized` |
@@ -68,6 +71,7 @@ mod aimd;
 mod fixed;
 mod hill_climb;
 mod knee;
+mod lenience;
 mod level;
 mod queue_delay;
 mod reuse;
@@ -84,6 +88,7 @@ pub use self::aimd::Aimd;
 pub use self::fixed::Fixed;
 pub use self::hill_climb::HillClimb;
 pub use self::knee::Knee;
+pub use self::lenience::Lenience;
 pub use self::level::Level;
 pub use self::queue_delay::QueueDelay;
 pub use self::reuse::{EVIDENCE_MIN, Reuse};

@@ -64,6 +64,8 @@ impl ClientKey {
 pub struct Place {
     /// Requests are started in the order of this number.
     pub start: u64,
+    /// Its client has had more than its share lately: there are clients to be served before.
+    pub is_ahead: bool,
     /// What its client was charged, in nanoseconds.
     cost: u64,
     /// Who was charged; `None` for the strangers.
@@ -121,7 +123,7 @@ impl Shares {
         let end = start.saturating_add(cost);
         *finish = end;
         self.latest = self.latest.max(end);
-        Place { start, cost, client }
+        Place { start, is_ahead: start > self.now, cost, client }
     }
 
     /// The request at `place` is next.

@@ -6,7 +6,7 @@
 //! refusals cannot tell them from an overload, but their response to longer waits can:
 //!
 //! ```text
-//!             refusals ≥ starts, over one patience
+//!          more refusals than chance, over one patience
 //!   usual ───────────────────────────────────────▶ trial: requests may wait FACTOR times as long
 //!     ▲                                              │
 //!     │  about as much excess as usual: it is an     ├─ far less ─▶ a further step
@@ -128,7 +128,7 @@ impl Trial {
         self.rest = if has_changed { 0 } else { self.rest.saturating_sub(1) };
         if self.rest == 0 {
             self.usual = span.refused;
-            self.steps = u32::from(span.refused >= span.started);
+            self.steps = u32::from(is_still(span.refused, span.started));
         }
     }
 }

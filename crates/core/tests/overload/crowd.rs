@@ -7,7 +7,7 @@ use super::model::{MS, S, Service, World};
 /// connections are refused and where requests are.
 #[test]
 fn clients_that_retry_at_once_keep_no_queue_standing() {
-    for (crowd, overload) in [(20, 2.0), (30, 2.0), (30, 10.0)] {
+    for (crowd, overload) in [(10, 2.0), (20, 2.0), (30, 2.0), (30, 10.0)] {
         for (seed, are_kept) in [(1, false), (2, false), (3, false), (4, true), (5, true)] {
             let mut world = World::new(seed, Service::Constant(MS));
             (world.back_off, world.are_kept) = (MS, are_kept);
@@ -46,7 +46,7 @@ fn trials_cost_an_overload_nothing() {
             println!(
                 "{load} times the capacity, kept: {are_kept}: {share:.3}, p50 {p50:.1} ms, p99 {p99:.1} ms"
             );
-            let cost = if are_kept { 0.008 } else { 0.0164 };
+            let cost = if are_kept { 0.014 } else { 0.0164 };
             let law = (1.0 - load * cost) / (1.0 - cost);
             assert!(share > law - 0.03, "{load}, {are_kept}: {share} of {law}");
             assert!(p99 <= 50.0 && p50 <= 15.0, "{load}, {are_kept}: {p50}, {p99} ms");

@@ -26,7 +26,7 @@ pub(crate) const TARGET: Duration = Duration::from_millis(10);
 const GATE_COST: u64 = 16_400;
 const ANSWER_COST: u64 = 77 * US;
 /// A 503 on a connection that stays open.
-const ANSWER_KEPT_COST: u64 = 8 * US;
+const ANSWER_KEPT_COST: u64 = 14 * US;
 /// The cost of dropping a request that its client has given up.
 const DROP_COST: u64 = 10 * US;
 
@@ -283,14 +283,12 @@ impl World {
             if let Some(fair) = self.fair.as_mut().filter(|fair| stands || fair.len() > 0) {
                 let cost = self.standing.cost().unwrap_or_default().as_nanos() as u64;
                 fair.order(&mut self.queue, cost);
-                let late = if stands && refused < REFUSALS_MAX {
-                    self.now.saturating_sub(target)
-                } else {
-                    0
-                };
-                if let Some(request) = fair.pop_overdue(late) {
+                if stands
+                    && refused < REFUSALS_MAX
+                    && let Some(request) = fair.pop_overdue(self.now, target)
+                {
                     refused += 1;
-                    self.refuse(request, ANSWER_COST);
+                    self.refuse(request, self.answer_cost());
                     continue;
                 }
                 let time = self.service.draw(&mut self.prng);
@@ -311,8 +309,7 @@ impl World {
             if stands && refused < REFUSALS_MAX && self.queue.front().is_some_and(overdue) {
                 let request = self.queue.pop_front().expect("there is one");
                 refused += 1;
-                let cost = if self.are_kept { ANSWER_KEPT_COST } else { ANSWER_COST };
-                self.refuse(request, cost);
+                self.refuse(request, self.answer_cost());
                 continue;
             }
             // Oldest first while the gate keeps the queue short, newest first while it is too long.
@@ -378,6 +375,10 @@ impl World {
         self.pass(self.now + DROP_COST);
         self.tenth.dropped += 1;
         self.again(request, self.back_off);
+    }
+
+    fn answer_cost(&self) -> u64 {
+        if self.are_kept { ANSWER_KEPT_COST } else { ANSWER_COST }
     }
 
     fn refuse(&mut self, request: Request, cost: u64) {

@@ -1,14 +1,16 @@
 //! Clients that ask for unequal amounts: does each get its share?
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
-use highwater_core::limit::{ClientKey, Level, Place, Sample, Shares};
+use highwater_core::limit::{ClientKey, Lenience, Level, Place, Sample, Shares};
 use highwater_core::prng::Prng;
+use highwater_core::time::Instant;
 
-use super::model::{MS, Request, S, Service, Tally, US, World};
+use super::model::{MS, PATIENCE, Request, S, Service, Tally, US, World};
 
 /// Buckets of each of the gate's two rows, and how many connections a source may open at once.
-const BUCKETS: usize = 2048;
+const BUCKETS: usize = 1024;
 const BURST: u64 = 16;
 
 /// What is added to a worker and the gate before it if clients have shares.
@@ -16,6 +18,7 @@ pub(crate) struct Fair {
     shares: Shares,
     /// The requests of each client, oldest first, and the place of the first.
     lanes: BTreeMap<u32, (Place, VecDeque<Request>)>,
+    lenience: Lenience,
     level: Level,
     /// The time between two connections of a source at the level; 0 if there is none.
     gap: u64,
@@ -30,6 +33,7 @@ impl Fair {
         Fair {
             shares: Shares::default(),
             lanes: BTreeMap::new(),
+            lenience: Lenience::default(),
             level: Level::default(),
             gap: 0,
             rows: [vec![0; BUCKETS], vec![0; BUCKETS]],
@@ -51,14 +55,23 @@ impl Fair {
         self.lanes.values().map(|(_, lane)| lane.len()).sum()
     }
 
-    /// The oldest request, if it was sent before `since`: of a client with several, if there is one.
-    pub(crate) fn pop_overdue(&mut self, since: u64) -> Option<Request> {
+    /// The oldest request, if it has waited for longer than `target`: of a client with several, if there is one. Others may be
+    /// excused.
+    pub(crate) fn pop_overdue(&mut self, now: u64, target: u64) -> Option<Request> {
         let has_many = self.lanes.values().any(|(_, lane)| lane.len() > 1);
         let lanes = self.lanes.iter().filter(|(_, (_, lane))| !has_many || lane.len() > 1);
         let oldest = lanes.min_by_key(|(_, (_, lane))| lane[0].sent)?;
         let (&client, (place, lane)) = oldest;
         let request = lane[0];
-        if request.sent >= since {
+        if now - request.sent <= target {
+            return None;
+        }
+        let at = Instant::from_nanos(now);
+        if has_many || place.is_ahead {
+            self.lenience.blame(at);
+        }
+        let [waited, target] = [now - request.sent, target].map(Duration::from_nanos);
+        if !has_many && self.lenience.excuses(at, waited, target, PATIENCE / 2) {
             return None;
         }
         if lane.len() == 1 {
@@ -107,10 +120,8 @@ impl Fair {
         }
         let has_credit = self.gap > 0 && ahead <= BURST / 2 * self.gap;
         let admits = held < if has_credit { 4 * limit } else { limit };
-        if admits {
-            for (row, bucket) in self.rows.iter_mut().zip(buckets) {
-                row[bucket] = row[bucket].max(now) + self.gap;
-            }
+        for (row, bucket) in self.rows.iter_mut().zip(buckets) {
+            row[bucket] = row[bucket].max(now) + self.gap;
         }
         admits
     }
@@ -187,13 +198,15 @@ fn without_shares_the_loudest_is_served() {
     }
 }
 
-/// Purpose: with shares the hundred lose at most 1 % (3 % if the cost of requests is random, or the gate has few
-/// places), are answered within three times their usual time, and the worker is as busy as before.
+/// Purpose: with shares the hundred lose at most 1 % on average, also if the cost of requests is random or the gate has few
+/// places; they are answered within three times their usual time, and the worker is as busy as before.
 #[test]
 fn each_client_gets_its_share() {
+    const SEEDS: u64 = 4;
     for service in SERVICES {
         for times in [1.0, 2.0, 10.0] {
-            for seed in 1..=3 {
+            let (mut all_lost, mut less) = (0.0, 0.0);
+            for seed in 1..=SEEDS {
                 let (_, quiet, _) = beside_one(seed, service, (0.0, 0.5), true);
                 let (_, _, unfair) = beside_one(seed, service, (times, 0.5), false);
                 let (lost, p99, good) = beside_one(seed, service, (times, 0.5), true);
@@ -202,14 +215,49 @@ fn each_client_gets_its_share() {
                     p99 / US,
                     quiet / US,
                 );
-                let most = if matches!(service, Service::Constant(..=MS)) { 0.01 } else { 0.03 };
-                assert!(lost <= most, "{service:?}, {times}, seed {seed}: {lost}");
                 assert!(
                     p99 <= 3 * quiet.max(3 * service.mean() as u64),
                     "{service:?}, {times}: {p99} of {quiet}"
                 );
-                assert!(good >= unfair - 0.03, "{service:?}, {times}: {good} of {unfair}");
+                all_lost += lost / SEEDS as f64;
+                less += (unfair - good) / SEEDS as f64;
             }
+            assert!(all_lost <= 0.01, "{service:?}, {times}: {all_lost}");
+            assert!(less <= 0.02, "{service:?}, {times}: {less}");
+        }
+    }
+}
+
+/// Purpose: where all are alike, shares cost nothing: whether one client asks for too much, a hundred do, or a hundred
+/// thousand ask once each, and whether connections are refused or requests, about as much is served as without shares, and
+/// about as soon. (What each of so many addresses attempts is known roughly, so some have credit at the gate.)
+#[test]
+fn shares_cost_nothing_where_clients_are_alike() {
+    let kinds = [1, 100, 100_000].map(|clients| [(clients, true), (clients, false)]);
+    for (clients, are_kept) in kinds.into_iter().flatten() {
+        for load in [1.2, 2.0, 5.0] {
+            let run = |is_fair: bool| {
+                let mut world = World::new(1, Service::Constant(MS));
+                world.are_kept = are_kept;
+                world.fair = is_fair.then(Fair::new);
+                world.load_of((1, clients + 1), load);
+                world.run(12 * S);
+                world.tallies = Default::default();
+                world.run(20 * S);
+                let Tally { good, latencies, .. } = &mut world.tallies[1];
+                latencies.sort_unstable();
+                let [p50, p99] = [50, 99].map(|part| latencies[latencies.len() * part / 100]);
+                (*good as f64 / 20_000.0, p50, p99)
+            };
+            let ((good, p50, p99), (without, p50_without, _)) = (run(true), run(false));
+            println!(
+                "{clients} clients, kept: {are_kept}, {load}: {good:.3} of {without:.3}, p50 {} of {} us, p99 {} us",
+                p50 / US,
+                p50_without / US,
+                p99 / US,
+            );
+            assert!(good >= without - 0.012, "{clients}, {are_kept}, {load}: {good} of {without}");
+            assert!(p50 <= p50_without * 3 / 2 + MS, "{clients}, {are_kept}, {load}: {p50}");
         }
     }
 }

@@ -39,6 +39,11 @@ impl Clients {
         Some(self.of(self.proxies.client(peer, head)))
     }
 
+    /// The secret by which clients are told apart.
+    pub(crate) fn secret(&self) -> &RandomState {
+        &self.secret
+    }
+
     /// The client with the address `ip`; all whose address is not known are one.
     pub(crate) fn of(&self, ip: Option<IpAddr>) -> ClientKey {
         ClientKey::new(self.secret.hash_one(ip.map(prefix)))

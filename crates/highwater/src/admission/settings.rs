@@ -65,7 +65,8 @@ pub enum Refuse {
 pub enum Fair {
     /// Nobody: who asks most is served most.
     Off,
-    /// Each address that connections come from; of IPv6 each network of 64 bits.
+    /// Each client: as the application says ([`Router::fair_by`](crate::Router::fair_by)), else each address that
+    /// connections come from; of IPv6 each network of 64 bits.
     #[default]
     Address,
 }
@@ -153,7 +154,8 @@ pub(crate) struct AdmissionSettings {
     pub(crate) gate: GateChoice,
     pub(crate) gate_refusal: GateRefusal,
     pub(crate) refuse: Refuse,
-    pub(crate) fair: Fair,
+    /// Clients with shares are told apart by their addresses.
+    pub(crate) shares_addresses: bool,
     pub(crate) connection_limit: Option<u32>,
     pub(crate) limiter: Option<Limiter>,
     pub(crate) patience: Duration,
@@ -206,7 +208,7 @@ impl AdmissionSettings {
 
     /// Whether the gate gives each source of connections its share. A limit that counts work is exact, whoever has it.
     pub(super) fn shares_connections(&self) -> bool {
-        self.fair != Fair::Off && self.counts() == Counts::Time
+        self.shares_addresses && self.counts() == Counts::Time
     }
 
     /// What it counts as load.

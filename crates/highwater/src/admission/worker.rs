@@ -28,7 +28,7 @@ use highwater_core::time::Instant;
 
 use super::budget::TurnBudget;
 use super::gate::{Load, Wants, WorkerGate};
-use super::queue::{Capacity, Class, Entry, Queue};
+use super::queue::{Capacity, Class, Entry, Leave, Queue};
 use super::route_limit::{Permit, RouteLimit};
 use crate::metrics::{Rejection, WorkerMetrics};
 
@@ -74,7 +74,7 @@ pub(crate) enum Verdict {
     /// It is served.
     Serve(Grant),
     /// It waits in the queue, among those of its class, at most until its client's own deadline.
-    Wait(Class, Instant, Option<ClientKey>),
+    Wait(Class, Instant),
     /// It is answered 503, or not at all.
     Refuse(Rejection),
 }
@@ -164,7 +164,7 @@ impl<T> WorkerAdmission<T> {
     pub(crate) fn new(gate: WorkerGate, terms: Terms, now: Instant) -> Self {
         WorkerAdmission {
             gate,
-            queue: Queue::new().with_shares(terms.is_fair),
+            queue: Queue::new().with_shares(terms.is_fair, terms.patience / 2),
             budget: TurnBudget::new(terms.turn_max),
             standing: Standing::new(terms.queue_target, terms.patience, now),
             load: Load::default(),
@@ -200,7 +200,7 @@ impl<T> WorkerAdmission<T> {
 
     /// Whether a request that comes now is refused at once: there is a standing queue, and it holds as many of its
     /// class and above as can be refused in the time that they may wait.
-    pub(crate) fn is_full(&self, class: Class, client: Option<ClientKey>) -> bool {
+    pub(crate) fn is_full(&self, class: Class, client: impl FnOnce() -> Option<ClientKey>) -> bool {
         let has_bound = self.standing.stands() && self.gate.sheds();
         has_bound && self.queue.is_full(class, client, self.places())
     }
@@ -306,9 +306,9 @@ impl<T> WorkerAdmission<T> {
         self.standing.stands() && self.gate.sheds() && self.queue.has_unordered()
     }
 
-    /// Puts those requests in order. `client` says whose a request is.
+    /// Puts those requests in order. `client` says whose a request is, or that there is no time left to find out.
     #[cold]
-    pub(crate) fn order(&mut self, client: impl FnMut(&T) -> ClientKey) {
+    pub(crate) fn order(&mut self, client: impl FnMut(&T) -> Option<ClientKey>) {
         let cost = self.standing.cost().unwrap_or_default();
         let cost = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
         self.queue.order(Capacity { starts: self.places(), cost }, client);
@@ -328,18 +328,17 @@ impl<T> WorkerAdmission<T> {
         hung_up_at: impl Fn(&T) -> Option<Instant>,
     ) -> Option<(Entry<T>, Option<Rejection>)> {
         let sheds = self.gate.sheds();
-        if sheds && self.standing.drops_abandoned() {
+        let drops = sheds && self.standing.drops_abandoned();
+        if drops {
             let short = self.standing.short_target();
             let is_given_up =
                 |entry: &Entry<T>| gave_up(entry.ready, hung_up_at(&entry.item), short);
-            if let Some(entry) = self.queue.pop_front_if(is_given_up) {
+            if let Some(entry) = self.queue.pop_given_up(is_given_up) {
                 return Some((entry, None));
             }
-            if !self.standing.stands() {
-                return self.queue.pop_newest(now);
-            }
         }
-        self.queue.pop(now, sheds)
+        let newest_first = drops && !self.standing.stands();
+        self.queue.pop(now, Leave { may_refuse: sheds, newest_first })
     }
 
     /// Whether a queued request, ready at `ready`, has been given up by its client, which hung up at `hung_up_at`;

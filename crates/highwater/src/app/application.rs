@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use highwater_core::http::Method;
 use highwater_core::route;
 
+use super::client_keys::ClientKeys;
 use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
 use super::facts::Facts;
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     pub(super) panics: Arc<AtomicU64>,
     /// The field in which clients send the priority of their requests.
     pub(super) priority_field: Option<Box<str>>,
+    /// Says whose a request is.
+    pub(super) clients: Option<Box<ClientKeys>>,
     /// The values per worker.
     pub(super) worker_locals: Vec<GivenLocal>,
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::Method;
 
+use super::client_keys::ClientKeys;
 use super::error::Error;
 use super::handler::Handler;
 use super::into_response::IntoResponse;
@@ -85,6 +86,7 @@ pub struct Router {
     pub(super) wants_peer: bool,
     pub(super) wants_runtime: bool,
     pub(super) priority_field: Option<String>,
+    pub(super) clients: Option<Box<ClientKeys>>,
     pub(super) worker_locals: Vec<GivenLocal>,
     /// Fallback routes: used if no other route of this router or a nested one matches.
     pub(super) fallbacks: Vec<Route>,

@@ -17,7 +17,7 @@ use super::running::Running;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::transport::{self, Kind};
 use super::worker::{BodyMemory, ListenerTerms, Phase, WorkerConfig};
-use crate::admission::{AdmissionSettings, PreparedAdmission};
+use crate::admission::{AdmissionSettings, Fair, PreparedAdmission};
 use crate::app::{App, Router, WorkerInfo};
 use crate::logging::{self, FlushAtEnd};
 use crate::machine;
@@ -163,7 +163,7 @@ impl Server {
         metrics.panics(app.panics());
         metrics.transport(chosen.kind.name(), &chosen.reason);
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
-        let settings = admission_settings(&config, connections_max, workers);
+        let settings = admission_settings(&config, &app, connections_max, workers);
         let prepared = PreparedAdmission::new(&settings, &listeners.entries())
             .map_err(ServerError::Admission)?;
         let phase = Arc::new(Phase::default());
@@ -326,6 +326,7 @@ fn body_memory(config: &ServerConfig, metrics: &Metrics) -> BodyMemory {
 
 fn admission_settings(
     config: &ServerConfig,
+    app: &App,
     connections_max: u32,
     workers: usize,
 ) -> AdmissionSettings {
@@ -334,7 +335,7 @@ fn admission_settings(
         gate: config.gate,
         gate_refusal: config.gate_refusal,
         refuse: config.refuse,
-        fair: config.fair,
+        shares_addresses: config.fair != Fair::Off && !app.names_clients(),
         connection_limit: config.connection_limit,
         limiter: config.limiter,
         patience: config.patience,

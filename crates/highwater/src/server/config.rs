@@ -75,7 +75,8 @@ pub struct ServerConfig {
     pub gate_refusal: GateRefusal,
     /// Whether connections or requests are refused. `--refuse`, auto.
     pub refuse: Refuse,
-    /// Whether each client gets an equal share of the server while more is asked than can be done. `--fair`, address.
+    /// Whether each client gets an equal share of the server while more is asked than can be done: each address, or what
+    /// [`Router::fair_by`](crate::Router::fair_by) says. `--fair`, address.
     pub fair: Fair,
     /// Which proxies may name the client of a request, in `X-Forwarded-For` or `Forwarded`; by default none, and the
     /// fields are not looked at. `--trusted-proxies`.

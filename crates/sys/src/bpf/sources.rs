@@ -2,8 +2,9 @@
 //!
 //! A *source* is an IPv4 address, or the first 64 bits of an IPv6 address. While a level is set, the programs
 //! hold each source to one connection per `gap`, with a few more at once ([`BURST`]): the generic cell rate algorithm
-//! (ITU-T I.371), which needs one time per source. A source far below the level has *credit*: it may take up to
-//! four times the limit of places, so that it finds one although others use up the limit.
+//! (ITU-T I.371), which needs one time per source. A source below the level has *credit*: it may take up to four times the
+//! limit of places, so that it finds one although others use up the limit. An attempt that finds no place counts, too: else a
+//! busy source would look quiet because it is refused, and its connections would be refused by the workers, which costs more.
 //!
 //! Sources share [`BUCKETS`] times in each of two rows, by a hash with a secret. A source is held back only if both
 //! of its buckets say so: one that shares a bucket with a busy source has another. Nothing needs to be given back,
@@ -38,7 +39,7 @@ struct Page {
     secret: AtomicU64,
     refused: Line,
     seen: [AtomicU64; BUCKETS],
-    /// When the last connection of a bucket would have come, had each kept the gap.
+    /// When the last attempt of a bucket would have come, had each kept the gap.
     rows: [[AtomicI64; BUCKETS]; 2],
 }
 
@@ -105,11 +106,6 @@ impl Sources {
         page.gap.store(gap.unwrap_or(1), Relaxed);
         page.ahead_max.store(ahead, Relaxed);
         page.credit_max.store(credit, Relaxed);
-    }
-
-    /// Until the next change of the gap no source has credit.
-    pub fn deny_credit(&self) {
-        self.0.value().credit_max.store(i64::MIN, Relaxed);
     }
 
     /// Looks at no sources any more.

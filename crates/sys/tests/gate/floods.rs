@@ -124,6 +124,43 @@ fn a_flood_of_syns_leaves_room_for_clients() {
     });
 }
 
+/// Purpose: a hundred thousand addresses that nobody has are counted in the same few buckets, evenly, take no more places than
+/// there are, and leave nothing behind.
+#[test]
+fn forged_addresses_leave_nothing_behind() {
+    in_namespace(|| {
+        set_cookies("1");
+        let way = ["route", "add", "10.0.0.0/8", "dev", "lo"];
+        assert!(Command::new("ip").args(way).status().expect("ip(8)").success());
+        let (listeners, address, mut gate) = gated_behind("127.0.0.1:0", 16, 100);
+        let (forger, sources) = (Forger::new(address), gate.sources().clone());
+        sources.count();
+        sources.set_gap(Some(Duration::from_secs(1)));
+        let mut now = Moment::ZERO;
+        for wave in 0..100_u32 {
+            for syn in 0..1000 {
+                let [_, b, c, d] = (wave * 1000 + syn).to_be_bytes();
+                forger.send_syn([10, b, c, d], 2000 + syn as u16);
+            }
+            // With credit, four times as many.
+            assert!(gate.words().taken() <= 400, "{}", gate.words().taken());
+            gate.reconcile(now, 0);
+            now += Duration::from_millis(100);
+        }
+        let seen: Vec<u64> = sources.seen().collect();
+        assert_eq!((seen.len(), seen.iter().sum::<u64>()), (1024, 100_000));
+        assert!(seen.iter().all(|count| (30..300).contains(count)), "{seen:?}");
+        for _ in 0..12 {
+            gate.reconcile(now, 0);
+            now += Duration::from_millis(100);
+        }
+        sources.set_gap(None);
+        let _client = connect(address).expect("there is a place");
+        drop(accept_next(&listeners));
+        assert_eq!(gate.words().taken(), 1, "the client that was accepted");
+    });
+}
+
 /// Purpose: where the kernel answers with cookies, a client that has a place gets in even if it has the last;
 /// the next one is refused silently, and by a reset again when there are no cookies.
 #[test]

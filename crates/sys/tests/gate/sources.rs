@@ -124,6 +124,23 @@ fn a_quiet_source_finds_a_place() {
     });
 }
 
+/// Purpose: attempts that find no place count: a source that keeps trying is not a quiet one.
+#[test]
+fn a_busy_source_does_not_look_quiet() {
+    in_namespace(|| {
+        let (_listeners, address, gate) = gated("127.0.0.1:0", 1, 1);
+        gate.sources().count();
+        gate.sources().set_gap(LONG);
+        let connect = |_| connect_from("127.0.0.2", address).expect("it has credit");
+        let mut clients: Vec<_> = (0..4).map(connect).collect();
+        (0..4).for_each(|_| assert_refused_from("127.0.0.2", address));
+        gate.words().set_limit(2);
+        assert_refused_from("127.0.0.2", address);
+        clients.push(connect_from("127.0.0.3", address).expect("it has credit"));
+        assert_eq!(gate.sources().refused(), 0, "it was for the limit");
+    });
+}
+
 /// Purpose: a level is a rate: at one connection per 20 ms a source gets about fifty per second, however often it tries.
 #[test]
 fn a_level_is_a_rate() {

@@ -216,7 +216,8 @@ impl Screen<'_, '_> {
     }
 
     fn refusals(&mut self, figures: &Figures) {
-        let area = self.titled(self.plan.refusals, "Refused", "by layer and reason");
+        let shares = figures.shares().unwrap_or_else(|| "by layer and reason".to_owned());
+        let area = self.titled(self.plan.refusals, "Refused", &shares);
         let refusals = figures.refusals();
         if refusals.is_empty() {
             return self.text(area, "nothing", self.palette.label);

@@ -7,46 +7,17 @@
 use highwater_core::limit::{Level, Sample};
 use highwater_sys::bpf::Sources;
 
-/// If more than one in this many of the admitted requests waited too long, sources with credit are too many: the gate
-/// would refuse them at a fraction of the cost. A guess.
-const TOO_LATE: u64 = 20;
-
-/// For so many samples nobody has credit then: five seconds. A guess; less: more requests are admitted in vain.
-const DENIED: u32 = 50;
-
 /// Sets the rate of each source.
 #[derive(Debug)]
 pub(crate) struct SourceShares {
     sources: Sources,
     level: Level,
-    credit: Credit,
     is_counting: bool,
-}
-
-/// Whether quiet sources may take more places than others. That helps them beside a few busy ones; if all are
-/// quiet and together too many, it only moves refusals from the gate into the queue.
-#[derive(Debug, Default)]
-struct Credit {
-    /// Samples until there is credit again.
-    denied: u32,
-}
-
-impl Credit {
-    fn on_sample(&mut self, sample: &Sample) -> bool {
-        let are_late = sample.dropped * TOO_LATE > sample.started;
-        self.denied = if are_late { DENIED } else { self.denied.saturating_sub(1) };
-        self.denied == 0
-    }
 }
 
 impl SourceShares {
     pub(crate) fn new(sources: Sources) -> SourceShares {
-        SourceShares {
-            sources,
-            level: Level::default(),
-            credit: Credit::default(),
-            is_counting: false,
-        }
+        SourceShares { sources, level: Level::default(), is_counting: false }
     }
 
     /// Takes in a sample. `is_open` says that the gate refuses nobody. Returns how many connections were refused so far
@@ -62,9 +33,6 @@ impl SourceShares {
             (true, true) => {
                 let gap = self.level.look(sample.span, self.sources.seen(), capacity(sample));
                 self.sources.set_gap(gap);
-                if !self.credit.on_sample(sample) {
-                    self.sources.deny_credit();
-                }
             }
             (true, false) => self.sources.stop(),
         }
@@ -88,19 +56,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    /// Purpose: sources have credit until what it admits waits too long, and again some seconds after that.
-    #[test]
-    fn credit_ends_where_it_admits_too_many() {
-        let mut credit = Credit::default();
-        let mut look =
-            |started, dropped| credit.on_sample(&Sample { started, dropped, ..Sample::default() });
-        assert!(look(100, 5));
-        assert!(!look(100, 6));
-        assert!((1..DENIED).all(|_| !look(100, 0)));
-        assert!(look(100, 0));
-        assert!(look(0, 0), "an idle sample says nothing");
-    }
 
     /// Purpose: the capacity is what the workers can do, not what a gate that admits too little lets them do.
     #[test]

@@ -8,34 +8,38 @@
 //! Classes are strict: while a request of a higher class waits, none of a lower class is started, and
 //! the lowest class is refused first. `NeverShed` is never refused and never out of order.
 //!
-//! Where clients have shares, a standing queue is in their order instead (`fair.rs`).
+//! Where clients have shares (`core::limit::Shares`), a standing queue is in their order instead, and the rules above hold
+//! for the requests of each client. Whoever asks for less than its share waits for a few requests of others at most, and is
+//! excused if it waits for longer now and then (`core::limit::Lenience`). The requests of those who ask for more wait until they have waited for longer than the short target, and are refused then: not
+//! at once, because a client that is refused at once asks again at once. If more wait than can be refused in that time, one
+//! is refused at once: of the lowest class, the newest request of the client that has most of them. Requests get their places
+//! when the queue is worked on ([`Queue::order`]), not when they arrive: nobody's address is looked up before the queue
+//! stands. A queue of one client is like one without shares.
 //!
 //! Never here: a clock, a socket, the content of a request. Time is an argument.
 //!
-//! Invariants: entries leave only through [`Queue::pop`]; within a class they are in the order of their
-//! readiness; between two starts, at most [`REFUSALS_MAX`] are refused, so that refusing cannot take the
-//! place of serving.
+//! Invariants: entries leave only through [`Queue::pop`] and [`Queue::pop_given_up`]; those of a class and client are in the
+//! order of their readiness; between two starts, at most [`REFUSALS_MAX`] are refused, so that refusing cannot take the
+//! place of serving; a refused request costs its client nothing.
 
-mod fair;
+mod accounts;
+mod class;
+mod lanes;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use highwater_core::limit::ClientKey;
+use highwater_core::limit::{ClientKey, Lenience};
 use highwater_core::time::Instant;
 
-use self::fair::FairQueue;
+use self::accounts::{Accounts, Running};
+use self::class::Waiting;
+use self::lanes::Oldest;
 use crate::metrics::Rejection;
-
-pub(crate) use self::fair::Capacity;
 
 /// Refusals in a row while there is something to start. A guess: a refusal costs a tenth of the
 /// cheapest request worth queueing for.
 pub(crate) const REFUSALS_MAX: u32 = 16;
-
-/// Room of each class from the start, so that a turn that only took too long (the machine paused it)
-/// allocates nothing.
-const CAPACITY: usize = 32;
 
 /// How important a request is, most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,8 +52,38 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    const SHEDDABLE: [Class; 3] = [Class::High, Class::Normal, Class::Low];
-    const COUNT: usize = 4;
+    /// How many there are besides the one that is never shed.
+    const SHEDDABLE: usize = 3;
+
+    /// Its index among those that may be shed.
+    fn index(self) -> Option<usize> {
+        (self as usize).checked_sub(Class::High as usize)
+    }
+}
+
+/// How much a standing queue holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capacity {
+    /// How many requests can be started within the short target.
+    pub(crate) starts: usize,
+    /// The recent cost of a request, in nanoseconds.
+    pub(crate) cost: u64,
+}
+
+impl Capacity {
+    /// How many may wait: as many as can be refused between so many starts.
+    fn places(&self) -> usize {
+        self.starts.saturating_mul(REFUSALS_MAX as usize)
+    }
+}
+
+/// How requests leave the queue for now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leave {
+    /// Requests that waited too long may be refused.
+    pub(crate) may_refuse: bool,
+    /// The newest are started first, because clients give up before it is the turn of their requests.
+    pub(crate) newest_first: bool,
 }
 
 /// A waiting request.
@@ -60,8 +94,6 @@ pub(crate) struct Entry<T> {
     pub(crate) ready: Instant,
     /// The client's own deadline; `MAX` for none.
     pub(crate) deadline: Instant,
-    /// Its client, if the request says that; else its connection does.
-    pub(crate) client: Option<ClientKey>,
 }
 
 /// The waiting requests.
@@ -69,16 +101,20 @@ pub(crate) struct Entry<T> {
 pub(crate) struct Queue<T> {
     /// How many wait: a turn asks several times.
     len: usize,
-    classes: [VecDeque<Entry<T>>; Class::COUNT],
+    never_shed: VecDeque<Entry<T>>,
+    /// The others, most important first.
+    classes: [Waiting<T>; Class::SHEDDABLE],
+    /// Requests that found no room when they got their places.
+    without_room: VecDeque<Entry<T>>,
     /// How long a request may wait; `None` for no bound.
     target: Option<Duration>,
     refused_in_a_row: u32,
     /// Whether clients have shares.
     is_fair: bool,
-    /// The requests that have places; `None` while the queue does not stand.
-    fair: Option<Box<FairQueue<T>>>,
-    /// Requests of clients without an account, in standing queues that have ended.
-    strangers: u64,
+    accounts: Accounts,
+    lenience: Lenience,
+    /// For how long a request may wait that is excused for its age.
+    excused_max: Duration,
 }
 
 impl<T> Queue<T> {
@@ -86,18 +122,21 @@ impl<T> Queue<T> {
     pub(crate) fn new() -> Self {
         Queue {
             len: 0,
-            classes: std::array::from_fn(|_| VecDeque::with_capacity(CAPACITY)),
+            never_shed: VecDeque::new(),
+            classes: std::array::from_fn(|_| Waiting::new()),
+            without_room: VecDeque::new(),
             target: None,
             refused_in_a_row: 0,
             is_fair: false,
-            fair: None,
-            strangers: 0,
+            accounts: Accounts::default(),
+            lenience: Lenience::default(),
+            excused_max: Duration::MAX,
         }
     }
 
-    /// The same, where clients have shares if `is_fair`.
-    pub(crate) fn with_shares(self, is_fair: bool) -> Self {
-        Queue { is_fair, ..self }
+    /// The same, where clients have shares if `is_fair`. No request waits for longer than `excused_max` because of that.
+    pub(crate) fn with_shares(self, is_fair: bool, excused_max: Duration) -> Self {
+        Queue { is_fair, excused_max, ..self }
     }
 
     /// Whether nothing waits.
@@ -114,62 +153,86 @@ impl<T> Queue<T> {
 
     /// Whether there are requests that get places once the queue stands.
     pub(crate) fn has_unordered(&self) -> bool {
-        let [_, sheddable @ ..] = &self.classes;
-        self.is_fair && sheddable.iter().any(|waiting| !waiting.is_empty())
+        self.is_fair && self.classes.iter().any(Waiting::has_unordered)
     }
 
-    /// The queue stands: requests that came since the last call get their places. `client` says whose a request is,
-    /// unless the request said so.
-    pub(crate) fn order(&mut self, room: Capacity, mut client: impl FnMut(&T) -> ClientKey) {
-        let fair = self.fair.get_or_insert_with(|| Box::new(FairQueue::new()));
-        for class in Class::SHEDDABLE {
-            for entry in self.classes[class as usize].drain(..) {
-                let client = entry.client.unwrap_or_else(|| client(&entry.item));
-                fair.push(class, entry, client, room);
+    /// The queue stands: requests that came since the last call get their places. `client` says whose a request is, or
+    /// that there is no time to find out: then it and those behind it get their places later.
+    pub(crate) fn order(
+        &mut self,
+        room: Capacity,
+        mut client: impl FnMut(&T) -> Option<ClientKey>,
+    ) {
+        self.accounts.cost = room.cost;
+        for class in 0..self.classes.len() {
+            while self.classes[class].order_one(&mut self.accounts, &mut client) {
+                self.make_room(room.places());
             }
+        }
+    }
+
+    /// If more than so many `places` are taken, one request loses its own.
+    fn make_room(&mut self, places: usize) {
+        if self.classes.iter().map(|class| class.lanes.len()).sum::<usize>() > places
+            && let Some(lowest) = self.classes.iter_mut().rev().find(|class| class.lanes.len() > 0)
+            && let Some(entry) = lowest.lanes.pop_most(&mut self.accounts.shares)
+        {
+            self.without_room.push_back(entry);
         }
     }
 
     /// How many clients have an account of their own, and how many requests came from others so far.
     pub(crate) fn accounts(&self) -> (usize, u64) {
-        let (accounts, strangers) = self.fair.as_ref().map_or((0, 0), |fair| fair.accounts());
-        (accounts, self.strangers + strangers)
+        (self.accounts.shares.accounts(), self.accounts.strangers)
     }
 
     /// The last request that was started has been worked on until `now`.
     pub(crate) fn lap(&mut self, now: Instant) {
-        if let Some(fair) = &mut self.fair {
-            fair.lap(now);
+        if let Some(lap) = self.accounts.lap(now) {
+            self.go_on(lap);
         }
     }
 
     /// No more requests are started in this turn.
     pub(crate) fn end(&mut self) {
-        let Some(fair) = &mut self.fair else { return };
-        fair.end();
-        if self.target.is_none() && fair.is_empty() {
-            self.strangers += fair.accounts().1;
-            self.fair = None;
+        if let Some(lap) = self.accounts.lap_unknown() {
+            self.go_on(lap);
         }
+        if self.classes.iter().all(|class| class.lanes.len() == 0) {
+            self.accounts.shares.settle();
+            if self.target.is_none() {
+                self.accounts.close();
+            }
+        }
+    }
+
+    fn go_on(&mut self, (Running { class, lane }, took): (Running, u64)) {
+        let Accounts { shares, cost, .. } = &mut self.accounts;
+        self.classes[class].lanes.go_on(lane, took, (shares, *cost));
     }
 
     /// Whether so many requests of `class` and above wait that they, and one more, cannot all be refused between
     /// `starts` of others. Requests beyond are better refused at once: in a longer queue they would wait for nothing
     /// but their refusal, until their clients give up and connect again.
     ///
-    /// Where clients have shares, it is full for a `client` only, if that has had its share; one that is not known
+    /// Where clients have shares, it is full for a `client` only, if no other has more waiting; one that is not known
     /// finds room.
-    pub(crate) fn is_full(&self, class: Class, client: Option<ClientKey>, starts: usize) -> bool {
-        if self.is_fair {
-            let places = Capacity { starts, cost: 0 }.places();
-            let fair = self.fair.as_ref();
-            return client
-                .zip(fair)
-                .is_some_and(|(client, fair)| fair.is_full(class, client, places));
+    pub(crate) fn is_full(
+        &self,
+        class: Class,
+        client: impl FnOnce() -> Option<ClientKey>,
+        starts: usize,
+    ) -> bool {
+        let Some(class) = class.index() else { return false };
+        let places = Capacity { starts, cost: 0 }.places();
+        let (above, below) = self.classes.split_at(class + 1);
+        if !self.is_fair {
+            return above.iter().map(Waiting::len).sum::<usize>() >= places;
         }
-        let most = starts.saturating_mul(REFUSALS_MAX as usize);
-        class != Class::NeverShed
-            && self.classes[..=class as usize].iter().map(VecDeque::len).sum::<usize>() >= most
+        let lanes = &self.classes[class].lanes;
+        above.iter().map(|class| class.lanes.len()).sum::<usize>() >= places
+            && below.iter().all(|class| class.lanes.len() == 0)
+            && (lanes.len() == 0 || client().is_some_and(|client| lanes.is_longest(client)))
     }
 
     /// From now on a request may wait for at most `target`; `None` means no bound.
@@ -185,8 +248,8 @@ impl<T> Queue<T> {
 
     /// The deadlines of all entries become `by` earlier: time has passed that does not count as waiting.
     pub(crate) fn bring_forward(&mut self, by: Duration) {
-        let ordered = self.fair.iter_mut().flat_map(|fair| fair.entries_mut());
-        for entry in self.classes.iter_mut().flatten().chain(ordered) {
+        let sheddable = self.classes.iter_mut().flat_map(Waiting::entries_mut);
+        for entry in self.never_shed.iter_mut().chain(sheddable).chain(&mut self.without_room) {
             if entry.deadline != Instant::MAX {
                 entry.deadline = entry.deadline.checked_sub(by).unwrap_or(Instant::ZERO);
             }
@@ -195,35 +258,26 @@ impl<T> Queue<T> {
 
     /// Adds an entry, behind those that were ready before it.
     pub(crate) fn push(&mut self, class: Class, entry: Entry<T>) {
-        let waiting = &mut self.classes[class as usize];
-        // Nearly always at the end; a connection that continues after a start was ready earlier.
-        let place = match waiting.back() {
-            Some(last) if entry.ready < last.ready => {
-                waiting.partition_point(|other| other.ready <= entry.ready)
-            }
-            _ => waiting.len(),
-        };
-        waiting.insert(place, entry);
+        match class.index() {
+            Some(class) => self.classes[class].push(entry),
+            None => insert(&mut self.never_shed, entry),
+        }
         self.len += 1;
     }
 
-    /// Takes the next entry, with the reason if it must be refused. Unless `may_refuse`, every entry is
-    /// started, oldest first, except those whose own deadline has passed.
+    /// Takes the next entry, with the reason if it must be refused. Unless `leave` allows refusals, every entry is
+    /// started, except those whose own deadline has passed.
     pub(crate) fn pop(
         &mut self,
         now: Instant,
-        may_refuse: bool,
+        leave: Leave,
     ) -> Option<(Entry<T>, Option<Rejection>)> {
-        let target = self.target.filter(|_| may_refuse);
-        let may_refuse_more = self.refused_in_a_row < REFUSALS_MAX;
-        let never_shed = self.classes[Class::NeverShed as usize].pop_front();
+        self.lap(now);
+        let target = self.target.filter(|_| leave.may_refuse);
+        let never_shed = self.never_shed.pop_front().map(|entry| (entry, None));
         let popped = never_shed
-            .map(|entry| (entry, None))
-            .or_else(|| self.fair.as_mut()?.pop(now, target, may_refuse_more))
-            .or_else(|| {
-                target.filter(|_| may_refuse_more).and_then(|max| self.pop_overdue(now, max))
-            })
-            .or_else(|| self.pop_next(now, target));
+            .or_else(|| self.pop_refused(now, target))
+            .or_else(|| self.pop_next(now, target, leave.newest_first));
         self.len -= usize::from(popped.is_some());
         match popped {
             Some((_, None)) => self.refused_in_a_row = 0,
@@ -233,80 +287,89 @@ impl<T> Queue<T> {
         popped
     }
 
-    /// Takes the oldest entry of a class, if `is_given_up` holds for it and no health check waits.
-    pub(crate) fn pop_front_if(
+    /// Takes the first entry of a class, if `is_given_up` holds for it and no health check waits.
+    pub(crate) fn pop_given_up(
         &mut self,
         is_given_up: impl Fn(&Entry<T>) -> bool,
     ) -> Option<Entry<T>> {
-        let [never_shed, sheddable @ ..] = &mut self.classes;
-        if !never_shed.is_empty() {
+        if !self.never_shed.is_empty() {
             return None;
         }
-        let mut fair = self.fair.as_mut();
-        let ordered = fair.as_mut().and_then(|fair| fair.pop_front_if(&is_given_up));
-        let popped = ordered.or_else(|| {
-            sheddable
-                .iter_mut()
-                .find_map(|waiting| waiting.pop_front_if(|entry| is_given_up(entry)))
-        });
-        self.len -= usize::from(popped.is_some());
-        popped
-    }
-
-    /// Takes the newest entry of the most important class, with the reason if its own deadline has passed.
-    pub(crate) fn pop_newest(&mut self, now: Instant) -> Option<(Entry<T>, Option<Rejection>)> {
-        let [never_shed, sheddable @ ..] = &mut self.classes;
-        if let Some(fair) =
-            self.fair.as_mut().filter(|fair| never_shed.is_empty() && !fair.is_empty())
-        {
-            let popped = fair.pop(now, None, true);
-            self.len -= usize::from(popped.is_some());
-            return popped;
-        }
-        let newest = || sheddable.iter_mut().find_map(VecDeque::pop_back);
-        let entry = never_shed.pop_front().or_else(newest)?;
+        let Queue { classes, accounts, .. } = self;
+        let entry =
+            classes.iter_mut().find_map(|class| class.pop_first_if(&is_given_up, accounts))?;
         self.len -= 1;
-        let is_late = entry.deadline <= now;
-        Some((entry, is_late.then_some(Rejection::QueueDeadline)))
+        Some(entry)
     }
 
-    /// The entry to start next, unless its deadline has passed.
-    fn pop_next(
+    /// The next entry to refuse, unless enough were refused in a row and there is something to start: one without room, or
+    /// the oldest that has waited for longer than `target`, of the lowest class that has one.
+    fn pop_refused(
         &mut self,
         now: Instant,
         target: Option<Duration>,
     ) -> Option<(Entry<T>, Option<Rejection>)> {
-        let waiting = self.classes.iter_mut().find(|waiting| !waiting.is_empty())?;
-        // In order, unless the entries in front have waited too long: the gate may keep the queue short
-        // enough.
-        let newest_first = target
-            .is_some_and(|target| waiting.front().is_some_and(|entry| now - entry.ready > target));
-        let entry = if newest_first { waiting.pop_back() } else { waiting.pop_front() }?;
-        let is_late = entry.deadline <= now;
-        Some((entry, is_late.then_some(Rejection::QueueDeadline)))
+        if self.refused_in_a_row >= REFUSALS_MAX && self.len > self.without_room.len() {
+            return None;
+        }
+        if let Some(entry) = self.without_room.pop_front() {
+            return Some((entry, Some(Rejection::QueueShare)));
+        }
+        let target = target?;
+        let Queue { classes, accounts, lenience, excused_max, .. } = self;
+        let mut is_refused = |oldest: Oldest| {
+            let waited = now - oldest.ready;
+            if waited <= target {
+                return false;
+            }
+            if !oldest.is_alone || oldest.is_ahead {
+                lenience.blame(now);
+            }
+            !oldest.is_alone || !lenience.excuses(now, waited, target, *excused_max)
+        };
+        let (class, entry) = classes.iter_mut().enumerate().rev().find_map(|(index, class)| {
+            Some((index, class.pop_oldest_if(&mut is_refused, accounts)?))
+        })?;
+        let is_displaced = self.classes[..class].iter().any(|class| !class.is_empty());
+        let reason = match () {
+            () if entry.deadline <= now => Rejection::QueueDeadline,
+            () if is_displaced => Rejection::RequestPriority,
+            () => Rejection::QueueDelay,
+        };
+        Some((entry, Some(reason)))
     }
 
-    /// The oldest entry that has waited too long, of the lowest class that has one.
-    fn pop_overdue(
+    /// The entry to start next, unless its own deadline has passed. In order, unless `newest_first` or the entries in
+    /// front have waited too long: the gate may keep the queue short enough.
+    fn pop_next(
         &mut self,
         now: Instant,
-        target: Duration,
+        target: Option<Duration>,
+        newest_first: bool,
     ) -> Option<(Entry<T>, Option<Rejection>)> {
-        for class in Class::SHEDDABLE.into_iter().rev() {
-            let waiting = &mut self.classes[class as usize];
-            if let Some(entry) = waiting.pop_front_if(|entry| now - entry.ready > target) {
-                let above = &self.classes[Class::High as usize..class as usize];
-                let displaced = above.iter().any(|waiting| !waiting.is_empty());
-                let reason = match () {
-                    () if entry.deadline <= now => Rejection::QueueDeadline,
-                    () if displaced => Rejection::RequestPriority,
-                    () => Rejection::QueueDelay,
-                };
-                return Some((entry, Some(reason)));
-            }
+        let class = self.classes.iter().position(|class| !class.is_empty())?;
+        let is_passed_over = |entry: &Entry<T>| {
+            newest_first || target.is_some_and(|target| now - entry.ready > target)
+        };
+        let is_void = |entry: &Entry<T>| entry.deadline <= now;
+        let next = self.classes[class].pop_next(is_passed_over, is_void, &mut self.accounts)?;
+        if let Some(lane) = next.lane.filter(|_| !next.is_void) {
+            self.accounts.begin(Running { class, lane }, now);
         }
-        None
+        Some((next.entry, next.is_void.then_some(Rejection::QueueDeadline)))
     }
+}
+
+/// Adds an entry, behind those that were ready before it.
+fn insert<T>(entries: &mut VecDeque<Entry<T>>, entry: Entry<T>) {
+    // Nearly always at the end; a connection that continues after a start was ready earlier.
+    let place = match entries.back() {
+        Some(last) if entry.ready < last.ready => {
+            entries.partition_point(|other| other.ready <= entry.ready)
+        }
+        _ => entries.len(),
+    };
+    entries.insert(place, entry);
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use highwater_core::route;
 use crate::admission::route_limit::{Concurrency, RouteLimit};
 use crate::app::application::{App, Endpoint, Methods, Shared};
 use crate::app::build_error::BuildError;
+use crate::app::client_keys::ClientKeys;
 use crate::app::endpoint::EndpointInfo;
 use crate::app::extract::BodyUse;
 use crate::app::facts::{Allowed, EndpointFacts, Facts, States};
@@ -39,9 +40,10 @@ impl Router {
     /// # Errors
     /// All problems that were found: malformed and conflicting paths, methods routed twice, states that
     /// handlers need and no router provides, bodies taken twice, layers that were set up wrongly.
-    pub fn build(self) -> Result<App, BuildError> {
+    pub fn build(mut self) -> Result<App, BuildError> {
         let priority_field = self.priority_field.as_deref().map(Box::from);
-        let mut build = Build { priority_field, ..Build::default() };
+        let clients = self.clients.take();
+        let mut build = Build { priority_field, clients, ..Build::default() };
         build.trailing_slash = self.trailing_slash.unwrap_or_default();
         build.add_router(self, "", &Around::default());
         build.finish()
@@ -64,6 +66,7 @@ struct Build {
     wants_peer: bool,
     wants_runtime: bool,
     priority_field: Option<Box<str>>,
+    clients: Option<Box<ClientKeys>>,
     found_limits: Vec<(String, Arc<RouteLimit>)>,
     worker_locals: Vec<GivenLocal>,
     problems: Vec<String>,
@@ -375,6 +378,7 @@ impl Build {
             has_limits,
             found_limits: self.found_limits,
             priority_field: self.priority_field,
+            clients: self.clients,
             worker_locals: self.worker_locals,
         }))
     }

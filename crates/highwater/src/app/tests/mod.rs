@@ -3,6 +3,7 @@
 mod allocations;
 mod cover;
 mod extract;
+mod fair;
 mod layers;
 mod onion;
 mod respond;

@@ -23,7 +23,7 @@ pub(crate) const PAGE: &str = concat!(
 /// What the page may do, as a content security policy: run its own script, have its own style, ask this port.
 pub(crate) const POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
      style-src 'sha256-q537Tu7I9G9GRI/LguMja3Xl8Vf8bU9CS23TRrsWVYQ='; \
-     script-src 'sha256-NZ+rGaHpfOLfXefCN489BrLtImyb7M30GQpz4EQrQXg='; \
+     script-src 'sha256-rFqVkRoxHl5k22Y9JTId1LbR6wGuD2Fj+2qR+5SnX0Q='; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[cfg(test)]

@@ -366,6 +366,9 @@ function show(f) {
     element('li', {}, element('span', {}, 'worker ' + name), bar(busy), element('span', {}, joined(percent(busy))))));
   const refused = f.refusals.filter(refusal => refusal.total > 0).sort((a, b) => (b.rate || 0) - (a.rate || 0) || b.total - a.total);
   byId('nothing-refused').hidden = refused.length > 0;
+  const sharing = one.highwater_share_accounts || 0;
+  byId('shares').hidden = sharing === 0;
+  byId('shares').textContent = count(sharing) + (sharing === 1 ? ' client has its' : ' clients have their') + ' share of the queue.';
   rows(byId('refused'), refused.map(({ name, rate, total }) => [cell(name), cell(joined(perSecond(rate))), cell(count(total))]));
   const used = f.endpoints.filter(endpoint => endpoint.total > 0).sort((a, b) => (b.rate || 0) - (a.rate || 0) || b.total - a.total);
   byId('no-endpoint').hidden = used.length > 0;

@@ -319,6 +319,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         }
         if state.parts.admission.has_unordered() {
             state.order_queue(driver);
+            state.parts.turn.look();
         }
         let mut looked_at = 0;
         state.parts.admission.begin_queue(state.parts.turn.now);

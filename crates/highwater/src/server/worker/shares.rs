@@ -1,27 +1,84 @@
 //! Whose are the requests that wait in a standing queue?
+//!
+//! The application says it (`Router::fair_by`), or the address does. Asked once for each request, and only while the queue
+//! stands. If the application takes long to say it, the worker goes on meanwhile: the rest is asked in later turns.
+
+use std::net::SocketAddr;
 
 use highwater_core::driver::Driver;
+use highwater_core::limit::ClientKey;
+use highwater_core::time::Clock;
 
-use super::WorkerState;
-use super::exchange::ExchangeId;
+use super::exchange::{Exchange, ExchangeId};
 use super::protocol::Protocol;
+use super::turn::Turn;
+use super::{Parts, WorkerState};
+use crate::admission::TURN_MAX;
+use crate::admission::client::Clients;
+use crate::app::{App, RequestBody};
 
-impl<C, P: Protocol> WorkerState<C, P> {
+impl<C: Clock, P: Protocol> WorkerState<C, P> {
     /// Puts waiting requests in the order of their clients' shares. A connection's peer is asked for once.
     #[cold]
     pub(super) fn order_queue(&mut self, driver: &mut impl Driver) {
-        let WorkerState { connections, parts, .. } = self;
-        let clients = &parts.clients;
-        parts.admission.order(|waiting: &ExchangeId| {
+        let WorkerState { app, connections, parts, .. } = self;
+        let Parts { admission, clients, turn, .. } = parts;
+        let until = turn.clock.now() + TURN_MAX;
+        let mut is_over = false;
+        admission.order(|waiting: &ExchangeId| {
             let Some(id) = connections.lookup(*waiting) else {
-                return clients.of(None); // It is closed, and leaves the queue unseen.
+                return Some(clients.of(None)); // It is closed, and leaves the queue unseen.
             };
-            let connection = connections.get_mut(id);
-            let peer = connection.peer;
-            *connection.client.get_or_insert_with(|| {
-                let peer = peer.or_else(|| driver.peer(id));
-                clients.of(peer.map(|peer| peer.ip()))
+            if is_over {
+                return None;
+            }
+            let (connection, exchanges) = connections.with_exchanges(id);
+            let (_, _, exchange) = exchanges.get_mut(waiting.index() as u32);
+            if app.names_clients() {
+                let named = ask(app, connection.peer, exchange, clients, turn);
+                is_over = turn.clock.now() >= until;
+                if named.is_some() {
+                    return named;
+                }
+            }
+            let request = exchange.queue.waiting.as_ref().map(|waiting| waiting.request());
+            let passed_on = request.and_then(|it| clients.of_request(connection.peer, &it.head));
+            passed_on.or_else(|| {
+                let peer = connection.peer;
+                Some(*connection.client.get_or_insert_with(|| {
+                    clients.of(peer.or_else(|| driver.peer(id)).map(|peer| peer.ip()))
+                }))
             })
         });
+    }
+}
+
+/// The client of the request that waits, if the application names one. If it panics, that ends the request when its turn
+/// comes.
+fn ask<C: Clock>(
+    app: &App,
+    peer: Option<SocketAddr>,
+    exchange: &mut Exchange,
+    clients: &Clients,
+    turn: &mut Turn<C>,
+) -> Option<ClientKey> {
+    let (target, waiting) = (exchange.target?, exchange.queue.waiting.as_mut()?);
+    let Turn { blocking, clock, .. } = turn;
+    let timed = blocking.begin(clock.clock());
+    let request = waiting.request();
+    let (head, body) = (&request.head, RequestBody::Whole(&[]));
+    let of = app.request(target, head, &waiting.params, body, peer, &exchange.disconnected);
+    let named = app.client(&of, clients.secret());
+    drop(of);
+    if let Some(timed) = timed {
+        blocking.end(timed, clock.clock(), exchange.endpoint);
+    }
+    match named {
+        Ok(hash) => hash.map(ClientKey::new),
+        Err(panic) => {
+            app.report_panics(Some(target), request.head.request_id());
+            waiting.panic = Some(panic);
+            None
+        }
     }
 }

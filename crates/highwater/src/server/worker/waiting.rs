@@ -5,6 +5,7 @@ use highwater_core::route::Params;
 use highwater_core::time::Instant;
 
 use super::protocol::Request;
+use crate::app::Panic;
 
 /// An exchange's time in the queue.
 pub(super) struct InQueue {
@@ -46,6 +47,8 @@ pub(super) struct Waiting {
     pub(super) params: Params,
     /// The content; `None` if it is streamed, and waits to be read.
     pub(super) body: Option<Vec<u8>>,
+    /// The application panicked when it was asked whose the request is.
+    pub(super) panic: Option<Panic>,
 }
 
 impl Waiting {
@@ -58,7 +61,7 @@ impl Waiting {
             Body::Streamed => None,
         };
         let (head, params) = (OwnedHead::copy(&request.head), *params);
-        Box::new(Waiting { head, params, body })
+        Box::new(Waiting { head, params, body, panic: None })
     }
 
     /// The request.

@@ -100,7 +100,7 @@ const TCP_LISTEN: i32 = 10;
 pub(super) fn socket_lookup(map: i32, sources: i32, address: SocketAddr) -> Program {
     let mut a = Assembler::new();
     let (go_on, refuse, plain) = (a.label(), a.label(), a.label());
-    let (six, known, over) = (a.label(), a.label(), a.label());
+    let (six, known, over, full) = (a.label(), a.label(), a.label(), a.label());
     a.copy(R6, R1);
     match_address(&mut a, address, go_on);
     a.map_value(R1, sources);
@@ -118,15 +118,20 @@ pub(super) fn socket_lookup(map: i32, sources: i32, address: SocketAddr) -> Prog
     a.place(known);
     find_buckets(&mut a);
     count(&mut a, R7, sources::offset::SEEN);
-    time_ahead(&mut a);
     a.map_value(R1, map);
     a.load(Width::U64, R3, R1, offset::MODE);
     a.jump_if(R3, If::NotEqual, Mode::Reset as i32, go_on);
+    time_ahead(&mut a);
+    a.map_value(R1, map);
     a.map_value(R3, sources);
     places_for(&mut a, over);
     a.load(Width::U64, R2, R1, offset::TAKEN);
-    a.jump_if_at_least(R2, R4, refuse);
+    a.jump_if_at_least(R2, R4, full);
     a.jump(go_on);
+    // The filter, which does this for the others, does not see what is refused here.
+    a.place(full);
+    move_on(&mut a);
+    a.jump(refuse);
     a.place(plain);
     refuse_beyond_limit(&mut a, map, (If::NotEqual, Mode::Reset), (go_on, refuse));
     a.place(go_on);
@@ -171,7 +176,7 @@ fn refuse_beyond_limit(
 
 /// Counts connections to the listener it is attached to, and drops those beyond the limit unless in
 /// [`Mode::Off`]. In [`Mode::Reset`] it drops only SYNs that came at the same moment as the last
-/// admitted one. While sources are looked at, each admitted connection counts for its source.
+/// admitted one. While sources are looked at, each attempt counts for its source unless that has had its share.
 pub(super) fn listener_filter(map: i32, sources: i32) -> Program {
     let mut a = Assembler::new();
     let (keep, refuse, plain) = (a.label(), a.label(), a.label());
@@ -209,12 +214,11 @@ pub(super) fn listener_filter(map: i32, sources: i32) -> Program {
     a.map_value(R1, map);
     a.map_value(R3, sources);
     places_for(&mut a, over);
+    a.copy(R9, R4);
+    move_on(&mut a);
     a.set(R2, 1);
     a.fetch_add(R1, offset::TAKEN, R2);
-    a.jump_if_at_least(R2, R4, refuse);
-    for (bucket, row) in [(R7, 0), (R8, 1)] {
-        move_on(&mut a, bucket, sources::offset::ROWS[row]);
-    }
+    a.jump_if_at_least(R2, R9, refuse);
     count(&mut a, R1, offset::ADMITTED);
     a.jump(keep);
     a.place(plain);
@@ -296,16 +300,19 @@ fn places_for(a: &mut Assembler, over: Label) {
     a.place(done);
 }
 
-/// A connection came to `bucket` now (in R0): its next is due a gap later. Two at the same moment may count as one.
-fn move_on(a: &mut Assembler, bucket: Register, row: i16) {
-    let later = a.label();
-    a.load(Width::U64, R2, bucket, row);
-    a.jump_if_at_least(R2, R0, later);
-    a.copy(R2, R0);
-    a.place(later);
+/// An attempt came to the buckets in R7 and R8 now (in R0): the next is due a gap later. Two at the same moment may count as
+/// one. The page of the sources is in R3; spoils R2 and R4.
+fn move_on(a: &mut Assembler) {
     a.load(Width::U64, R4, R3, sources::offset::GAP);
-    a.math(R2, Math::Add, R4);
-    a.store(bucket, row, R2);
+    for (bucket, row) in [(R7, sources::offset::ROWS[0]), (R8, sources::offset::ROWS[1])] {
+        let later = a.label();
+        a.load(Width::U64, R2, bucket, row);
+        a.jump_if_at_least(R2, R0, later);
+        a.copy(R2, R0);
+        a.place(later);
+        a.math(R2, Math::Add, R4);
+        a.store(bucket, row, R2);
+    }
 }
 
 /// Counts packets for `address`, and refuses with a reset those beyond the limit, unless in

@@ -57,14 +57,14 @@ impl<C: Clock> Parts<C> {
         app: &App,
         (target, head): (Target, &Head<'_>),
         arrival: &Arrival,
-        (peer, is_suspect): (&Option<SocketAddr>, bool),
+        is_suspect: bool,
     ) -> Verdict {
         let Parts { turn, admission, .. } = self;
         if !admission.admits_at_once()
             && !arrival.is_decided()
             && (is_suspect || !admission.has_time(|| turn.clock.now()))
         {
-            return self.wait(app, (target, head), arrival.ready, *peer);
+            return self.wait(app, (target, head), arrival.ready);
         }
         admission.count();
         let conditions = (head.names_deadline(), app.is_limited(target));
@@ -74,16 +74,10 @@ impl<C: Clock> Parts<C> {
     }
 
     #[cold]
-    fn wait(
-        &self,
-        app: &App,
-        (target, head): (Target, &Head<'_>),
-        ready: Instant,
-        peer: Option<SocketAddr>,
-    ) -> Verdict {
-        let Parts { turn, admission, clients, .. } = self;
+    fn wait(&self, app: &App, (target, head): (Target, &Head<'_>), ready: Instant) -> Verdict {
+        let Parts { turn, admission, .. } = self;
         let until = deadline(head, ready, admission.deadline_max(), &turn.clock);
-        Verdict::Wait(class(app, target, head), until, clients.of_request(peer, head))
+        Verdict::Wait(class(app, target, head), until)
     }
 
     /// A request is served, which was ready at `ready` and must be answered until `deadline`: calls its handler.
@@ -154,7 +148,11 @@ impl<C: Clock> Parts<C> {
             metrics.queue.judged.add(1);
             metrics.queue.passed_on.add(u64::from(is_passed_on(head)));
         }
-        let client = clients.of_request(peer, head).or(client);
+        // The application is not asked before a request waits: it might panic where no answer can be given.
+        let client = || match app.names_clients() {
+            true => None,
+            false => clients.of_request(peer, head).or(client),
+        };
         admission.is_full(class(app, target, head), client).then_some(Rejection::QueueFull)
     }
 

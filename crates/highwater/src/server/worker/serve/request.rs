@@ -14,12 +14,11 @@
 use std::panic::resume_unwind;
 
 use highwater_core::http::Reject;
-use highwater_core::limit::ClientKey;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::connections::Connection;
 use super::super::encode::Rest;
-use super::super::exchange::ExchangeId;
+use super::super::exchange::{ExchangeId, Named};
 use super::super::protocol::{Next, Pending, Protocol, Step, Stream, StreamId};
 use super::super::waiting::Waiting;
 use super::super::{Parsing, Parts};
@@ -164,7 +163,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             let head = &request.head;
             let target = found.unwrap_or_else(|| app.find(head, params));
             exchange.begin(target, head, ready, self.parts.unmatched);
-            match &mut self.parts.judge(app, (target, head), &arrival, (&*peer, *is_suspect)) {
+            match &mut self.parts.judge(app, (target, head), &arrival, *is_suspect) {
                 Verdict::Serve(grant) => {
                     let (of, times) = ((request, &*params, *peer), (ready, grant.deadline));
                     let outcome = self.parts.call(app, target, (exchange, id), of, times);
@@ -175,9 +174,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     let (number, response) = self.parts.refusal(app, target, of, told);
                     self.refuse(target, *reason, number, response);
                 }
-                Verdict::Wait(class, deadline, client) => {
+                Verdict::Wait(class, deadline) => {
                     let waiting = Waiting::copy(request, params, found.is_some());
-                    self.exchange().park(waiting, *class, (ready, *deadline, *client));
+                    self.exchange().park(waiting, *class, (ready, *deadline));
                 }
             }
         }
@@ -191,7 +190,11 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         let Some(target) = exchange.target else { unreachable!("a request that waits was routed") };
         let request = waiting.request();
         let (head, of) = (&request.head, (&request, &waiting.params, peer));
-        match &mut self.parts.judge(app, (target, head), arrival, (&peer, false)) {
+        if let Some(panic) = &waiting.panic {
+            exchange.named = Named::of(head);
+            return self.exchange().fail(panic.clone());
+        }
+        match &mut self.parts.judge(app, (target, head), arrival, false) {
             Verdict::Serve(grant) => {
                 let times = (arrival.ready, grant.deadline);
                 let outcome = self.parts.call(app, target, (exchange, id), of, times);
@@ -263,15 +266,21 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
 }
 
 impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
+    /// The application has panicked: that is the end of the request.
+    #[cold]
+    fn fail(&mut self, panic: Panic) {
+        let mut response = self.exchange.fail(self.app, Error::internal(panic));
+        self.report_panics();
+        self.report_failure(&mut response);
+        self.answer(response);
+    }
+
     /// Its handler has panicked, or with `was_dropping` what the handler left in its answer. Returns false if that
     /// cannot be.
     #[cold]
     fn has_panicked(&mut self, panic: &Panic, was_dropping: bool) -> bool {
         if self.stream.is_reply_owed() {
-            let mut response = self.exchange.fail(self.app, Error::internal(panic.clone()));
-            self.report_panics();
-            self.report_failure(&mut response);
-            self.answer(response);
+            self.fail(panic.clone());
             return true;
         }
         if was_dropping {
@@ -286,14 +295,14 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         &mut self,
         mut waiting: Box<Waiting>,
         class: Class,
-        (ready, deadline, client): (Instant, Instant, Option<ClientKey>),
+        (ready, deadline): (Instant, Instant),
     ) {
         if let Some(collected) = self.stream.park() {
             waiting.body = Some(collected);
         }
         self.exchange.queue.waiting = Some(waiting);
         let item = self.id;
-        self.parts.admission.enqueue(class, Entry { item, ready, deadline, client });
+        self.parts.admission.enqueue(class, Entry { item, ready, deadline });
     }
 
     /// Its turn has come, since it was ready at `ready`. Returns the request, and when the input behind it was ready.

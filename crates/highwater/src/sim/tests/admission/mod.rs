@@ -1,11 +1,13 @@
 //! Overload, turn by turn, with a clock that moves only on command: which request is begun when,
 //! which answers the others get, and what is counted. The worker has time for one request a turn.
 
+mod shares;
+
 use std::sync::Mutex;
 
 use crate::admission::gate::Bound;
 use crate::admission::{Fair, Shed};
-use crate::app::{Handler, Path, Priority};
+use crate::app::{Handler, Path, Priority, Request, Router};
 
 use super::*;
 
@@ -29,15 +31,36 @@ impl Stage {
     }
 
     fn built(shed: Shed, limit: u32, refuse_close: bool) -> Self {
-        Stage::staged(shed, limit, refuse_close, Fair::Off)
+        Stage::staged(shed, limit, refuse_close, Fair::Off, |router| router)
     }
 
     /// Each address has its share of a standing queue.
     fn fair() -> Self {
-        Stage::staged(Shed::Kernel, 100, false, Fair::Address)
+        Stage::staged(Shed::Kernel, 100, false, Fair::Address, |router| router)
     }
 
-    fn staged(shed: Shed, limit: u32, refuse_close: bool, fair: Fair) -> Self {
+    /// Whoever the application says: the client of `/do/busy-7` is `busy`, and for `panic` it panics.
+    fn fair_by_name() -> Self {
+        let client = |request: &Request<'_>| {
+            let name = request.param("name").ok()??;
+            let (client, _) = name.split_once('-')?;
+            if client == "panic" {
+                // Unlike `panic!`, this does not run the hook that prints.
+                std::panic::resume_unwind(Box::new("simulated"));
+            }
+            Some(client.to_owned())
+        };
+        let name = |router: Router| router.fair_by(client);
+        Stage::staged(Shed::Kernel, 100, false, Fair::Address, name)
+    }
+
+    fn staged(
+        shed: Shed,
+        limit: u32,
+        refuse_close: bool,
+        fair: Fair,
+        name: impl FnOnce(Router) -> Router,
+    ) -> Self {
         let begun: Arc<Mutex<Vec<String>>> = Arc::default();
         let note = |begun: &Arc<Mutex<Vec<String>>>| {
             let begun = Arc::clone(begun);
@@ -47,7 +70,7 @@ impl Stage {
             .get("/do/{name}", note(&begun))
             .get("/low/{name}", note(&begun).priority(Priority::Low))
             .get("/never-shed/{name}", note(&begun).never_shed());
-        let app = router.build().expect("the routes do not conflict");
+        let app = name(router).build().expect("the routes do not conflict");
         let server = ServerConfig {
             patience: PATIENCE,
             queue_target: TARGET,
@@ -433,46 +456,4 @@ fn accept_gate() {
     stage.settle();
     assert_eq!(stage.status(next), Some(200));
     assert!(silent.iter().all(|&link| stage.network().link(link).is_live()));
-}
-
-/// Purpose: while the queue stands, each address gets its share: of many requests of one the newest are refused at once, and
-/// those of others are begun before its other ones, whenever they come.
-#[test]
-fn each_address_has_its_share() {
-    let mut stage = Stage::fair();
-    stage.overload();
-    let busy: Vec<usize> = (0..40).map(|n| stage.ask_from(1, &format!("/do/busy-{n}"))).collect();
-    stage.turn_after(1);
-    let (one, other) = (stage.ask_from(2, "/do/one"), stage.ask_from(3, "/do/other"));
-    stage.turn_after(1);
-    stage.turn_after(1);
-    stage.turn_after(1);
-    stage.turn_after(15);
-    let begun = stage.begun();
-    assert!(begun[..begun.len().min(4)].contains(&"one".to_owned()), "{begun:?}");
-    stage.settle();
-    let begun: Vec<String> = begun.into_iter().chain(stage.begun()).collect();
-    assert!(begun.contains(&"other".to_owned()), "{begun:?}");
-    assert_eq!([one, other].map(|link| stage.status(link)), [Some(200), Some(200)]);
-    let statuses: Vec<u16> = busy.iter().filter_map(|&link| stage.status(link)).collect();
-    assert_eq!(statuses.len(), 40, "every request is answered");
-    let served = statuses.iter().filter(|&&status| status == 200).count();
-    assert!((1..=12).contains(&served), "{served}: about as many as fit into the target");
-    assert_eq!(stage.metrics.queue.strangers.get(), 0);
-}
-
-/// Purpose: without a standing queue nobody has a share, whoever asks.
-#[test]
-fn without_a_standing_queue_nobody_has_a_share() {
-    let mut stage = Stage::fair();
-    let names: Vec<String> = (0..30).map(|n| format!("busy-{n}")).collect();
-    for name in &names {
-        stage.ask_from(1, &format!("/do/{name}"));
-    }
-    stage.turn_after(1);
-    stage.ask_from(2, "/do/one");
-    stage.settle();
-    let mut expected = names;
-    expected.push("one".to_owned());
-    assert_eq!(stage.begun(), expected, "in order");
 }

@@ -4,6 +4,10 @@ use highwater_core::prng::Prng;
 
 use super::*;
 
+mod shares;
+
+const REFUSE: Leave = Leave { may_refuse: true, newest_first: false };
+
 const TARGET: Duration = Duration::from_millis(10);
 
 fn at(millis: u64) -> Instant {
@@ -11,11 +15,11 @@ fn at(millis: u64) -> Instant {
 }
 
 fn entry(item: u32, ready: u64) -> Entry<u32> {
-    Entry { item, ready: at(ready), deadline: Instant::MAX, client: None }
+    Entry { item, ready: at(ready), deadline: Instant::MAX }
 }
 
 fn take(queue: &mut Queue<u32>, now: u64) -> Option<(u32, Option<Rejection>)> {
-    queue.pop(at(now), true).map(|(entry, verdict)| (entry.item, verdict))
+    queue.pop(at(now), REFUSE).map(|(entry, verdict)| (entry.item, verdict))
 }
 
 /// An empty queue that stands.
@@ -64,9 +68,10 @@ fn given_up_requests_leave_first() {
     (0..4).for_each(|n| queue.push(Class::Normal, entry(n, u64::from(n))));
     queue.push(Class::High, entry(4, 0));
     queue.push(Class::NeverShed, entry(5, 3));
-    let given_up = |queue: &mut Queue<u32>| queue.pop_front_if(|entry| entry.item < 2);
+    let given_up = |queue: &mut Queue<u32>| queue.pop_given_up(|entry| entry.item < 2);
     let newest = |queue: &mut Queue<u32>| {
-        queue.pop_newest(at(9)).map(|(entry, refuse)| (entry.item, refuse))
+        let leave = Leave { newest_first: true, ..REFUSE };
+        queue.pop(at(9), leave).map(|(entry, refuse)| (entry.item, refuse))
     };
     assert_eq!(given_up(&mut queue), None, "a health check waits");
     assert_eq!(newest(&mut queue), Some((5, None)));
@@ -88,13 +93,15 @@ fn a_queue_is_full() {
     let mut queue = standing();
     let most = 3 * REFUSALS_MAX;
     for n in 0..most {
-        assert!(!queue.is_full(Class::Normal, None, 3), "{n}");
+        assert!(!queue.is_full(Class::Normal, || None, 3), "{n}");
         queue.push(Class::Normal, entry(n, 0));
     }
     let full = [Class::NeverShed, Class::High, Class::Normal, Class::Low];
-    let full = full.map(|class| queue.is_full(class, None, 3));
+    let full = full.map(|class| queue.is_full(class, || None, 3));
     assert_eq!(full, [false, false, true, true]);
-    assert!(!queue.is_full(Class::Low, None, 4) && !queue.is_full(Class::Low, None, usize::MAX));
+    assert!(
+        !queue.is_full(Class::Low, || None, 4) && !queue.is_full(Class::Low, || None, usize::MAX)
+    );
 }
 
 /// Purpose: as soon as there is no standing queue, no request is refused.
@@ -127,7 +134,8 @@ fn without_shedding_it_is_a_plain_queue() {
     let mut queue = standing();
     (0..50).for_each(|n| queue.push(Class::Normal, entry(n, 0)));
     for n in 0..50 {
-        let (entry, verdict) = queue.pop(at(1000 * u64::from(n)), false).expect("they all wait");
+        let leave = Leave { may_refuse: false, ..REFUSE };
+        let (entry, verdict) = queue.pop(at(1000 * u64::from(n)), leave).expect("they all wait");
         assert_eq!((entry.item, verdict), (n, None));
     }
 }
@@ -226,12 +234,14 @@ impl Model {
 }
 
 /// Purpose: for any sequence of pushes and pops the queue behaves like its definition, and every entry leaves it
-/// exactly once.
+/// exactly once; also where clients have shares, as long as there is only one, which is not excused.
 #[test]
 fn agrees_with_its_definition() {
-    for seed in 0..100 {
+    for seed in 0..200 {
         let mut prng = Prng::from_seed(seed);
-        let (mut queue, mut model) = (Queue::new(), Model::default());
+        let is_fair = seed % 2 == 1;
+        let (mut queue, mut model) =
+            (Queue::new().with_shares(is_fair, Duration::ZERO), Model::default());
         let (mut now, mut came, mut left) = (0, 0, 0);
         let load = 1 + prng.below(4);
         let may_refuse = prng.below(5) > 0;
@@ -250,19 +260,23 @@ fn agrees_with_its_definition() {
                     0 => at(now + prng.below(40)),
                     _ => Instant::MAX,
                 };
-                let entry = Entry { item: came, ready: at(now - late), deadline, client: None };
+                let entry = Entry { item: came, ready: at(now - late), deadline };
                 model.waiting.push((class, entry));
                 queue.push(class, entry);
                 came += 1;
             }
+            if queue.has_unordered() {
+                queue.order(Capacity { starts: 1000, cost: 1 }, |_| Some(ClientKey::new(1)));
+            }
+            let leave = Leave { may_refuse, newest_first: false };
             for _ in 0..prng.below(3) {
-                let popped = queue.pop(at(now), may_refuse);
+                let popped = queue.pop(at(now), leave);
                 let popped = popped.map(|(entry, verdict)| (entry.item, verdict));
                 assert_eq!(popped, model.pop(now, may_refuse), "seed {seed} at {now}");
                 left += u32::from(popped.is_some());
             }
         }
-        while queue.pop(at(now), may_refuse).is_some() {
+        while queue.pop(at(now), Leave { may_refuse, newest_first: false }).is_some() {
             left += 1;
         }
         assert_eq!(came, left, "seed {seed}");

@@ -17,14 +17,29 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use highwater_core::limit::{ClientKey, Place, Shares};
 use highwater_core::time::Instant;
 
-use super::Entry;
+use super::{Entry, insert};
 
 #[derive(Debug)]
 struct Lane<T> {
     place: Place,
     entries: VecDeque<Entry<T>>,
+    /// `None` for the strangers.
+    client: Option<ClientKey>,
     is_running: bool,
 }
+
+/// The oldest entry, as far as that says whether it is refused for its age.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Oldest {
+    pub(super) ready: Instant,
+    /// It is known to be the only one of its client.
+    pub(super) is_alone: bool,
+    /// Its client has had more than its share.
+    pub(super) is_ahead: bool,
+}
+
+/// Takes an entry from one end.
+pub(super) type Pop<T> = fn(&mut VecDeque<Entry<T>>) -> Option<Entry<T>>;
 
 impl<T> Lane<T> {
     /// Whether it has several entries, and when its oldest was ready.
@@ -104,8 +119,7 @@ impl<T> Lanes<T> {
         }
         let lane = self.lanes.get_mut(&number).expect("lanes of clients exist");
         let before = lane.age();
-        let behind = lane.entries.partition_point(|other| other.ready <= entry.ready);
-        lane.entries.insert(behind, entry);
+        insert(&mut lane.entries, entry);
         self.update_age(number, before);
         place.is_some()
     }
@@ -113,58 +127,60 @@ impl<T> Lanes<T> {
     fn open(&mut self, place: Place, client: ClientKey, entry: Entry<T>) {
         let number = self.numbers;
         self.numbers += 1;
-        self.of_client.insert((!place.is_strangers()).then_some(client), number);
+        let client = (!place.is_strangers()).then_some(client);
+        self.of_client.insert(client, number);
         self.by_start.insert((place.start, number));
         self.by_age[0].insert((entry.ready, number));
         let entries = VecDeque::from([entry]);
-        self.lanes.insert(number, Lane { place, entries, is_running: false });
+        self.lanes.insert(number, Lane { place, entries, client, is_running: false });
     }
 
     /// Takes the newest entry of a client that has most of them.
     pub(super) fn pop_most(&mut self, shares: &mut Shares) -> Option<Entry<T>> {
         let (&number, _) = self.lanes.iter().max_by_key(|(_, lane)| lane.entries.len())?;
-        self.take(number, shares, VecDeque::pop_back)
+        self.take(number, VecDeque::pop_back, shares)
     }
 
-    /// Takes the oldest entry, if its readiness `is_overdue`: of a client with several, if there is one.
+    /// Takes the oldest entry, if it `is_refused`: of a client with several, if there is one.
     pub(super) fn pop_oldest_if(
         &mut self,
-        is_overdue: impl Fn(Instant) -> bool,
+        is_refused: &mut impl FnMut(Oldest) -> bool,
         shares: &mut Shares,
     ) -> Option<Entry<T>> {
         let [one, several] = &self.by_age;
-        let &(ready, number) = several.first().or_else(|| one.first())?;
-        if !is_overdue(ready) {
+        let (is_alone, &(ready, number)) = match several.first() {
+            Some(oldest) => (false, oldest),
+            None => (true, one.first()?),
+        };
+        let is_ahead = self.lanes.get(&number)?.place.is_ahead;
+        if !is_refused(Oldest { ready, is_alone, is_ahead }) {
             return None;
         }
-        self.take(number, shares, VecDeque::pop_front)
+        self.take(number, VecDeque::pop_front, shares)
     }
 
-    /// Takes the entry to start next, if it `is_wanted`, without starting it.
-    pub(super) fn pop_first_if(
+    /// The lane whose turn it is, and what waits in it.
+    pub(super) fn first(&self) -> Option<(u64, &VecDeque<Entry<T>>)> {
+        let &(_, number) = self.by_start.first()?;
+        Some((number, &self.lanes.get(&number)?.entries))
+    }
+
+    /// Takes an entry out of the lane whose turn it is, to be started. The lane waits for [`Lanes::go_on`].
+    pub(super) fn begin(
         &mut self,
-        is_wanted: impl Fn(&Entry<T>) -> bool,
+        number: u64,
+        pop: Pop<T>,
         shares: &mut Shares,
     ) -> Option<Entry<T>> {
-        let &(_, number) = self.by_start.first()?;
-        let first = self.lanes.get(&number)?.entries.front()?;
-        if !is_wanted(first) {
-            return None;
-        }
-        self.take(number, shares, VecDeque::pop_front)
-    }
-
-    /// Takes the entry to start next. Its lane waits for [`Lanes::go_on`].
-    pub(super) fn begin_first(&mut self, shares: &mut Shares) -> Option<(u64, Entry<T>)> {
-        let (_, number) = self.by_start.pop_first()?;
         let lane = self.lanes.get_mut(&number)?;
         let before = lane.age();
+        let entry = pop(&mut lane.entries)?;
         lane.is_running = true;
         shares.begin(&lane.place);
-        let entry = lane.entries.pop_front()?;
+        self.by_start.remove(&(lane.place.start, number));
         self.len -= 1;
         self.update_age(number, before);
-        Some((number, entry))
+        Some(entry)
     }
 
     /// The entry that began last took `took` nanoseconds; the next of its lane may begin.
@@ -182,11 +198,11 @@ impl<T> Lanes<T> {
     }
 
     /// Takes an entry out of a lane that is not to be started: its client is not charged for it.
-    fn take(
+    pub(super) fn take(
         &mut self,
         number: u64,
+        pop: Pop<T>,
         shares: &mut Shares,
-        pop: impl Fn(&mut VecDeque<Entry<T>>) -> Option<Entry<T>>,
     ) -> Option<Entry<T>> {
         let lane = self.lanes.get_mut(&number)?;
         let before = lane.age();
@@ -217,7 +233,8 @@ impl<T> Lanes<T> {
     }
 
     fn close(&mut self, number: u64) {
-        self.lanes.remove(&number);
-        self.of_client.retain(|_, of| *of != number);
+        if let Some(lane) = self.lanes.remove(&number) {
+            self.of_client.remove(&lane.client);
+        }
     }
 }

@@ -1,9 +1,14 @@
 //! A standing queue in which clients have shares.
 
-use highwater_core::prng::Prng;
+use std::time::Duration;
 
-use super::super::{Queue, REFUSALS_MAX};
-use super::*;
+use highwater_core::limit::ClientKey;
+use highwater_core::prng::Prng;
+use highwater_core::time::Instant;
+
+use super::super::{Capacity, Class, Entry, Leave, Queue, REFUSALS_MAX};
+use super::REFUSE;
+use crate::metrics::Rejection;
 
 const TARGET: Duration = Duration::from_millis(10);
 const MS: u64 = 1_000_000;
@@ -14,16 +19,16 @@ fn at(micros: u64) -> Instant {
 }
 
 fn entry(item: u32, ready: u64) -> Entry<u32> {
-    Entry { item, ready: at(ready), deadline: Instant::MAX, client: None }
+    Entry { item, ready: at(ready), deadline: Instant::MAX }
 }
 
 /// A thousand requests in a row are one client's: request 2500 is the third client's.
-fn client(item: &u32) -> ClientKey {
-    ClientKey::new(Prng::from_seed(u64::from(item / 1000)).next_u64())
+fn client(item: &u32) -> Option<ClientKey> {
+    Some(ClientKey::new(Prng::from_seed(u64::from(item / 1000)).next_u64()))
 }
 
 fn queue() -> Queue<u32> {
-    let mut queue = Queue::new().with_shares(true);
+    let mut queue = Queue::new().with_shares(true, 3 * TARGET);
     queue.set_target(Some(Duration::from_secs(10)));
     queue
 }
@@ -34,7 +39,7 @@ fn push(queue: &mut Queue<u32>, class: Class, items: impl IntoIterator<Item = u3
 }
 
 fn take(queue: &mut Queue<u32>, now: u64) -> Option<(u32, Option<Rejection>)> {
-    queue.pop(at(now), true).map(|(entry, reason)| (entry.item, reason))
+    queue.pop(at(now), REFUSE).map(|(entry, reason)| (entry.item, reason))
 }
 
 /// All that leaves the queue if each request takes a millisecond: what is started, and what is refused.
@@ -93,7 +98,7 @@ fn expensive_requests_weigh_more() {
         }
         queue.order(ROOM, client);
         let (entry, _) = loop {
-            match queue.pop(at(now), true) {
+            match queue.pop(at(now), REFUSE) {
                 Some((_, Some(_))) => {}
                 next => break next.expect("some wait always"),
             }
@@ -123,7 +128,7 @@ fn late_ones_are_refused() {
         if item % 2 == 0 {
             continue; // Two requests of each come in the time of one.
         }
-        while let Some((entry, reason)) = queue.pop(at(now), true) {
+        while let Some((entry, reason)) = queue.pop(at(now), REFUSE) {
             if reason.is_none() {
                 started[usize::from(entry.item >= 1000)] += 1;
                 break;
@@ -138,8 +143,8 @@ fn late_ones_are_refused() {
     assert!(refused.len() > 600 && refused.is_sorted());
 }
 
-/// Purpose: a client with one request waiting is not refused for its age while another has several; without such a client it
-/// is.
+/// Purpose: a client with one request waiting is not refused for its age while another has several, and is excused for a
+/// while after that; without such a client it is.
 #[test]
 fn one_request_is_not_too_many() {
     let mut queue = queue();
@@ -147,9 +152,13 @@ fn one_request_is_not_too_many() {
     push(&mut queue, Class::Normal, [1000, 0, 1, 2]);
     let delay = Some(Rejection::QueueDelay);
     let next = [(); 4].map(|()| take(&mut queue, 11_000));
-    assert_eq!(next, [Some((0, delay)), Some((1, delay)), Some((1000, delay)), Some((2, delay))]);
-    push(&mut queue, Class::Normal, [1000, 0, 1]);
-    assert_eq!(take(&mut queue, 9_000), Some((1000, None)));
+    assert_eq!(next, [Some((0, delay)), Some((1, delay)), Some((1000, None)), Some((2, None))]);
+    push(&mut queue, Class::Normal, [1000]);
+    assert_eq!(take(&mut queue, 30_000), Some((1000, None)), "excused");
+    push(&mut queue, Class::Normal, [1000]);
+    assert_eq!(take(&mut queue, 30_001), Some((1000, delay)), "for too long");
+    push(&mut queue, Class::Normal, [1000]);
+    assert_eq!(take(&mut queue, 100_000), Some((1000, delay)), "nobody was to blame lately");
 }
 
 /// Purpose: classes stay strict: the higher one is served first, the lowest one pays for a full queue, whoever the
@@ -177,22 +186,42 @@ fn it_ends_in_order() {
     let mut queue = self::queue();
     push(&mut queue, Class::Normal, 0..2);
     queue.push(Class::Normal, entry(2, 0));
-    let newest = std::iter::from_fn(|| Some(queue.pop_newest(at(0))?.0.item));
-    assert_eq!(newest.collect::<Vec<_>>(), [0, 1, 2], "ordered ones first");
+    let leave = Leave { newest_first: true, ..REFUSE };
+    let newest = std::iter::from_fn(|| Some(queue.pop(at(0), leave)?.0.item));
+    assert_eq!(newest.collect::<Vec<_>>(), [1, 0, 2], "those with places first");
 }
 
 /// Purpose: a full queue refuses a client at once exactly if its request would be refused when it is ordered.
 #[test]
 fn it_is_full_for_those_who_had_their_share() {
     let mut queue = queue();
-    let full = |queue: &Queue<u32>, item: u32| queue.is_full(Class::Normal, Some(client(&item)), 1);
+    let full = |queue: &Queue<u32>, item: u32| queue.is_full(Class::Normal, || client(&item), 1);
     push(&mut queue, Class::Normal, 0..15);
     assert!(!full(&queue, 0), "there is room");
     push(&mut queue, Class::Normal, 15..16);
     assert!(full(&queue, 0) && !full(&queue, 1000));
-    assert!(!queue.is_full(Class::Normal, None, 1), "who asks is not known");
-    let of = |class| queue.is_full(class, Some(client(&0)), 1);
+    assert!(!queue.is_full(Class::Normal, || None, 1), "who asks is not known");
+    let of = |class| queue.is_full(class, || client(&0), 1);
     assert_eq!([Class::NeverShed, Class::High, Class::Low].map(of), [false, false, true]);
+}
+
+/// Purpose: when there is no time to find out whose requests are, those that are known go first, the others behind them in
+/// the order in which they came, and they get their places later.
+#[test]
+fn unknown_clients_wait() {
+    let mut queue = queue();
+    (0..4).for_each(|item| queue.push(Class::Normal, entry(item, 0)));
+    queue.push(Class::Normal, entry(1000, 0));
+    let mut asked = 0;
+    queue.order(ROOM, |item| {
+        asked += 1;
+        client(item).filter(|_| asked <= 2)
+    });
+    assert!(asked == 3 && queue.has_unordered());
+    let started = [(); 3].map(|()| take(&mut queue, 0));
+    assert_eq!(started, [Some((0, None)), Some((1, None)), Some((2, None))]);
+    queue.order(ROOM, client);
+    assert_eq!(drain(&mut queue).0, [3, 1000]);
 }
 
 /// Purpose: refusals never keep a request from being started for long, however many found no room.
@@ -227,22 +256,21 @@ fn nothing_is_lost() {
                 let class = [Class::High, Class::Normal, Class::Low][prng.below(3) as usize];
                 let deadline =
                     if prng.chance(1, 9) { at(now + prng.below(5000)) } else { Instant::MAX };
-                let client = Some(ClientKey::new(2 + prng.below(3)));
-                queue.push(class, Entry { item: 1, ready: at(now), deadline, client });
+                let item = 1000 * (1 + prng.below(3) as u32);
+                queue.push(class, Entry { item, ready: at(now), deadline });
                 came += 1;
             }
             if !has_one {
-                let quiet = Some(ClientKey::new(1));
-                queue.push(Class::High, Entry { client: quiet, ..entry(0, now) });
+                queue.push(Class::High, entry(0, now));
                 (came, has_one) = (came + 1, true);
             }
             if prng.chance(3, 4) {
-                queue.order(ROOM, client);
+                queue.order(ROOM, |item| client(item).filter(|_| prng.chance(7, 8)));
             }
             for _ in 0..prng.below(8) {
                 let popped = match prng.below(9) {
-                    0 => queue.pop_front_if(|entry| entry.item > 0).map(|entry| (entry, None)),
-                    _ => queue.pop(at(now), true),
+                    0 => queue.pop_given_up(|entry| entry.item > 0).map(|entry| (entry, None)),
+                    _ => queue.pop(at(now), REFUSE),
                 };
                 let Some((entry, reason)) = popped else { continue };
                 left += 1;
@@ -253,7 +281,7 @@ fn nothing_is_lost() {
             }
             queue.end();
         }
-        while queue.pop(at(now), true).is_some() {
+        while queue.pop(at(now), REFUSE).is_some() {
             left += 1;
         }
         assert_eq!(came, left, "seed {seed}");

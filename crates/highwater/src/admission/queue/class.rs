@@ -1,0 +1,134 @@
+//! The waiting requests of one class.
+//!
+//! ```text
+//!  lanes   those that have places in the order of their clients' shares
+//!  rest    behind them, in the order of their readiness: all of them without shares; else those that came since
+//!          places were given last
+//! ```
+
+use std::collections::VecDeque;
+
+use highwater_core::limit::ClientKey;
+
+use super::accounts::Accounts;
+use super::lanes::{Lanes, Oldest, Pop};
+use super::{Entry, insert};
+
+/// Room of each class from the start, so that a turn that only took too long (the machine paused it)
+/// allocates nothing.
+const CAPACITY: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) lanes: Lanes<T>,
+    rest: VecDeque<Entry<T>>,
+}
+
+/// The entry that was next.
+pub(super) struct Next<T> {
+    pub(super) entry: Entry<T>,
+    /// It is not wanted any more, and not started.
+    pub(super) is_void: bool,
+    /// Its lane, if it had a place.
+    pub(super) lane: Option<u64>,
+}
+
+impl<T> Waiting<T> {
+    pub(super) fn new() -> Self {
+        Waiting { lanes: Lanes::default(), rest: VecDeque::with_capacity(CAPACITY) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lanes.len() + self.rest.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether there are entries without a place.
+    pub(super) fn has_unordered(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry<T>> {
+        self.lanes.entries_mut().chain(&mut self.rest)
+    }
+
+    /// Adds an entry, behind those that were ready before it.
+    pub(super) fn push(&mut self, entry: Entry<T>) {
+        insert(&mut self.rest, entry);
+    }
+
+    /// Gives the oldest entry without a place its place among those of `client`. Returns whether there was one, and its
+    /// client is known.
+    pub(super) fn order_one(
+        &mut self,
+        accounts: &mut Accounts,
+        client: impl FnOnce(&T) -> Option<ClientKey>,
+    ) -> bool {
+        let Some(client) = self.rest.front().and_then(|entry| client(&entry.item)) else {
+            return false;
+        };
+        let Some(entry) = self.rest.pop_front() else { return false };
+        let Accounts { shares, cost, strangers, .. } = accounts;
+        *strangers += u64::from(self.lanes.push(entry, client, (shares, *cost)));
+        true
+    }
+
+    /// Takes the oldest entry, if it `is_refused`; where clients have shares, the oldest of a client with several, if there
+    /// is one.
+    pub(super) fn pop_oldest_if(
+        &mut self,
+        is_refused: &mut impl FnMut(Oldest) -> bool,
+        accounts: &mut Accounts,
+    ) -> Option<Entry<T>> {
+        if self.lanes.len() > 0 {
+            return self.lanes.pop_oldest_if(is_refused, &mut accounts.shares);
+        }
+        self.rest.pop_front_if(|entry| {
+            is_refused(Oldest { ready: entry.ready, is_alone: false, is_ahead: false })
+        })
+    }
+
+    /// Takes the entry that is first in the order, if it `is_given_up`.
+    pub(super) fn pop_first_if(
+        &mut self,
+        is_given_up: impl Fn(&Entry<T>) -> bool,
+        accounts: &mut Accounts,
+    ) -> Option<Entry<T>> {
+        let Some((lane, entries)) = self.lanes.first() else {
+            return self.rest.pop_front_if(|entry| is_given_up(entry));
+        };
+        if !entries.front().is_some_and(is_given_up) {
+            return None;
+        }
+        self.lanes.take(lane, VecDeque::pop_front, &mut accounts.shares)
+    }
+
+    /// Takes the next entry: the oldest of the client whose turn it is, or its newest if the oldest `is_passed_over`.
+    /// One that `is_void` is not started.
+    pub(super) fn pop_next(
+        &mut self,
+        is_passed_over: impl Fn(&Entry<T>) -> bool,
+        is_void: impl Fn(&Entry<T>) -> bool,
+        accounts: &mut Accounts,
+    ) -> Option<Next<T>> {
+        let (lane, entries) = match self.lanes.first() {
+            Some((lane, entries)) => (Some(lane), entries),
+            None => (None, &self.rest),
+        };
+        let (pop, next): (Pop<T>, _) = match is_passed_over(entries.front()?) {
+            true => (VecDeque::pop_back, entries.back()),
+            false => (VecDeque::pop_front, entries.front()),
+        };
+        let is_void = is_void(next?);
+        let shares = &mut accounts.shares;
+        let entry = match lane {
+            None => pop(&mut self.rest),
+            Some(lane) if is_void => self.lanes.take(lane, pop, shares),
+            Some(lane) => self.lanes.begin(lane, pop, shares),
+        };
+        Some(Next { entry: entry?, is_void, lane })
+    }
+}

@@ -1,0 +1,69 @@
+//! Whose requests are begun while a queue stands, where clients have shares.
+
+use super::*;
+
+/// Purpose: while the queue stands, each address gets its share: of many requests of one the newest are refused at once, and
+/// those of others are begun before its other ones, whenever they come.
+#[test]
+fn each_address_has_its_share() {
+    let mut stage = Stage::fair();
+    stage.overload();
+    let busy: Vec<usize> = (0..40).map(|n| stage.ask_from(1, &format!("/do/busy-{n}"))).collect();
+    stage.turn_after(1);
+    let (one, other) = (stage.ask_from(2, "/do/one"), stage.ask_from(3, "/do/other"));
+    stage.turn_after(1);
+    stage.turn_after(1);
+    stage.turn_after(1);
+    stage.turn_after(15);
+    let begun = stage.begun();
+    assert!(begun[..begun.len().min(4)].contains(&"one".to_owned()), "{begun:?}");
+    stage.settle();
+    let begun: Vec<String> = begun.into_iter().chain(stage.begun()).collect();
+    assert!(begun.contains(&"other".to_owned()), "{begun:?}");
+    assert_eq!([one, other].map(|link| stage.status(link)), [Some(200), Some(200)]);
+    let statuses: Vec<u16> = busy.iter().filter_map(|&link| stage.status(link)).collect();
+    assert_eq!(statuses.len(), 40, "every request is answered");
+    let served = statuses.iter().filter(|&&status| status == 200).count();
+    assert!((1..=12).contains(&served), "{served}: about as many as fit into the target");
+    assert_eq!(stage.metrics.queue.strangers.get(), 0);
+}
+
+/// Purpose: without a standing queue nobody has a share, whoever asks.
+#[test]
+fn without_a_standing_queue_nobody_has_a_share() {
+    let mut stage = Stage::fair();
+    let names: Vec<String> = (0..30).map(|n| format!("busy-{n}")).collect();
+    for name in &names {
+        stage.ask_from(1, &format!("/do/{name}"));
+    }
+    stage.turn_after(1);
+    stage.ask_from(2, "/do/one");
+    stage.settle();
+    let mut expected = names;
+    expected.push("one".to_owned());
+    assert_eq!(stage.begun(), expected, "in order");
+}
+
+/// Purpose: the clients that the application names have shares, though all come from one address; who is not named, is by
+/// its address. Where naming panics, that request is answered 500 without being begun, and nothing else happens.
+#[test]
+fn each_client_of_the_application_has_its_share() {
+    let mut stage = Stage::fair_by_name();
+    stage.overload();
+    let busy: Vec<usize> = (0..40).map(|n| stage.ask(&format!("/do/busy-{n}"))).collect();
+    stage.turn_after(1);
+    let [one, other, panic] = ["one-0", "other-0", "panic-0"].map(|name| format!("/do/{name}"));
+    let [one, other, panic] = [one, other, panic].map(|path| stage.ask(&path));
+    let unnamed = stage.ask_from(7, "/do/unnamed");
+    (0..8).for_each(|_| stage.turn_after(1));
+    stage.turn_after(15);
+    stage.settle();
+    let begun = stage.begun();
+    assert!(!begun.contains(&"panic-0".to_owned()), "{begun:?}");
+    let statuses = [one, other, unnamed, panic].map(|link| stage.status(link));
+    assert_eq!(statuses, [Some(200), Some(200), Some(200), Some(500)]);
+    let statuses: Vec<u16> = busy.iter().filter_map(|&link| stage.status(link)).collect();
+    assert_eq!(statuses.len(), 40, "every request is answered");
+    let served = statuses.iter().filter(|&&status| status == 200).count();
+    assert!((1..40).contains(&served), "{served}");
+}
