@@ -178,7 +178,7 @@ const NAME_SHOWN_MAX: usize = 64;
 ///
 /// 400 if it is there twice, or beside a parameter that this resource does not have.
 #[inline]
-fn parameter<'r>(request: &Request<'r>, name: &str) -> Result<Option<&'r str>, Error> {
+fn parameter<'r>(request: &'r Request<'_>, name: &str) -> Result<Option<&'r str>, Error> {
     let Some(query) = request.query() else { return Ok(None) };
     // Nearly always it is the only one.
     let only = query.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
