@@ -16,7 +16,7 @@ use highwater_core::time::Instant;
 use highwater_core::timer::Wheel;
 
 use super::channel::Channel;
-use super::exchange::{Exchange, ExchangeId, Exchanges};
+use super::exchange::{ExchangeId, Exchanges};
 use super::protocol::{Protocol, StreamId};
 use crate::admission::worker::Demand;
 
@@ -270,7 +270,7 @@ impl<P> Connections<P> {
     pub(super) fn record(
         &self,
         id: ConnId,
-    ) -> Option<(&Connection<P>, impl Iterator<Item = &Exchange>)> {
+    ) -> Option<(&Connection<P>, impl Iterator<Item = &super::exchange::Exchange>)> {
         let connection = self.records.get(id.index()).filter(|connection| connection.is_open)?;
         let more = connection.streams.more().iter().map(|&(_, index)| index);
         let all = std::iter::once(connection.streams.first()).chain(more);
