@@ -176,12 +176,12 @@ impl App {
         target: Target,
         head: &Head<'_>,
         params: &Params,
-        peer: Option<SocketAddr>,
+        peer: &Option<SocketAddr>,
     ) -> Option<Box<Known>> {
         if !self.shared.wants_known {
             return None;
         }
-        self.shared.know(target, head, params, peer)
+        self.shared.know(target, head, params, *peer)
     }
 
     /// The last byte of an answer was given to its connection, or the connection broke.

@@ -35,7 +35,11 @@ impl FixedResponse {
         let mut fields = OwnedFields::default();
         response.write_fields(&mut fields);
         let status = response.status().as_u16();
-        FixedResponse { status, fields: PreparedFields::new(fields), body: content(response) }
+        FixedResponse {
+            status,
+            fields: PreparedFields::new(fields.fields().iter()),
+            body: content(response),
+        }
     }
 
     /// The status code.

@@ -301,7 +301,7 @@ fn answers_of_the_server() {
     let known = |path: &str| {
         with_head(&app, path, |target, incoming| {
             let Incoming { head, params, peer, .. } = incoming;
-            (target, app.know(target, head, params, peer))
+            (target, app.know(target, head, params, &peer))
         })
     };
     let (target, kept) = known("/in/async/7");
@@ -350,7 +350,7 @@ fn ends() {
         [("/in/x/7", Some("/in/x/{n}")), ("/in/fixed", Some("/in/fixed")), ("/in/nowhere", None)]
     {
         let known = with_head(&app, path, |target, incoming| {
-            app.know(target, incoming.head, incoming.params, None)
+            app.know(target, incoming.head, incoming.params, &None)
         });
         app.ended(&known.expect("a layer wants to know"), &ended);
         let (method, matched, told, how) = log.lock().unwrap().pop().expect("it was told");
@@ -360,7 +360,7 @@ fn ends() {
         assert_eq!((how.duration().as_millis(), how.is_complete()), (5, false));
     }
     let known = with_head(&app, "/elsewhere", |target, incoming| {
-        app.know(target, incoming.head, incoming.params, None)
+        app.know(target, incoming.head, incoming.params, &None)
     });
     assert!(known.is_none());
     assert_eq!(app.panics().load(std::sync::atomic::Ordering::Relaxed), 3);
