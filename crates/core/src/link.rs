@@ -157,6 +157,7 @@ impl Link {
     }
 
     /// Whether unused input waits, which the protocol may now be able to use; the end of input counts.
+    #[inline]
     pub fn has_carry(&self) -> bool {
         !self.carry.is_empty() || self.eof
     }
@@ -172,6 +173,7 @@ impl Link {
     }
 
     /// Whether the peer has finished sending, and all that it sent has been received.
+    #[inline]
     pub fn is_eof(&self) -> bool {
         self.eof
     }
@@ -256,6 +258,7 @@ impl Link {
     }
 
     /// Whether output, or the end of the connection, waits to be sent.
+    #[inline]
     pub fn has_output(&self) -> bool {
         self.pending() != 0 || self.ending != Ending::No
     }
@@ -376,6 +379,7 @@ impl Link {
     }
 
     /// Whether a lingering close has begun: the last answer is with the kernel, and input is dropped.
+    #[inline]
     pub fn is_lingering(&self) -> bool {
         self.ending == Ending::Lingering
     }

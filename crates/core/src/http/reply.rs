@@ -6,8 +6,6 @@ use core::fmt;
 
 use bytes::Bytes;
 
-use super::fields::{Fields, OwnedFields};
-
 /// Takes the fields of a message, one after the other. Each protocol has its own implementation, which writes
 /// its wire format; the application calls it without knowing which one it is.
 pub trait FieldWriter {
@@ -18,7 +16,7 @@ pub trait FieldWriter {
     /// Adds fields that were prepared.
     #[inline]
     fn push_prepared(&mut self, fields: &PreparedFields) {
-        for (name, value) in fields.fields().iter() {
+        for (name, value) in fields.iter() {
             self.push(name, value);
         }
     }
@@ -28,25 +26,29 @@ pub trait FieldWriter {
 /// with one copy. The rules of [`FieldWriter::push`] apply.
 #[derive(Clone, Debug, Default)]
 pub struct PreparedFields {
-    fields: OwnedFields,
+    fields: Box<[Prepared]>,
     lines: Box<[u8]>,
 }
 
+/// A field's name and value.
+type Prepared = (Box<str>, Box<[u8]>);
+
 impl PreparedFields {
     /// Prepares `fields`.
-    pub fn new(fields: OwnedFields) -> Self {
-        let mut lines = Vec::new();
-        for (name, value) in fields.fields().iter() {
+    pub fn new<'f>(fields: impl IntoIterator<Item = (&'f str, &'f [u8])>) -> Self {
+        let (mut owned, mut lines) = (Vec::new(), Vec::new());
+        for (name, value) in fields {
             for part in [name.as_bytes(), b": ", value, b"\r\n"] {
                 lines.extend_from_slice(part);
             }
+            owned.push((name.into(), value.into()));
         }
-        PreparedFields { fields, lines: lines.into_boxed_slice() }
+        PreparedFields { fields: owned.into_boxed_slice(), lines: lines.into_boxed_slice() }
     }
 
     /// The fields.
-    pub fn fields(&self) -> Fields<'_> {
-        self.fields.fields()
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.fields.iter().map(|(name, value)| (&**name, &**value))
     }
 
     /// Their lines, each with its line end.

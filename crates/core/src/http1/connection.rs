@@ -98,7 +98,7 @@ impl Connection {
         *input = rest;
         self.begin(&scratch.parsed, now);
         link.note_movement(now);
-        Step::Head(Pending { connection: self, scratch, head })
+        Step::Head(Pending::new(self, scratch, head))
     }
 
     /// An incomplete head is parsed again only if that can change the result.
@@ -137,6 +137,7 @@ impl Connection {
 
     /// Whether further input can be used now. While it cannot, reading should stop, so that TCP flow control
     /// holds the peer back.
+    #[inline]
     pub fn wants_input(&self, link: &Link, limits: &Limits) -> bool {
         match self.input {
             Input::Streaming(_) | Input::Raw => !self.body_paused,

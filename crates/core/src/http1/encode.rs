@@ -175,7 +175,7 @@ mod tests {
             fields.push(name, value);
             FieldEncoder { out: &mut pushed }.push(name, value);
         }
-        let fields = PreparedFields::new(fields);
+        let fields = PreparedFields::new(fields.fields().iter());
         FieldEncoder { out: &mut prepared }.push_prepared(&fields);
         assert_eq!(prepared, b"x-one: 1\r\nx-empty: \r\n");
         assert_eq!(prepared, pushed);

@@ -1,5 +1,7 @@
 //! A request whose head is complete, and which is not begun yet.
 
+use alloc::vec::Vec;
+
 use super::body::{Decoder, Framing};
 use super::state::{Connection, Input, Reply, Scratch};
 use crate::http::{Body, BodyPlan, Head, Limits, Reject};
@@ -12,17 +14,31 @@ use crate::time::Instant;
 #[derive(Debug)]
 #[must_use = "a head that was found is lost unless its request is begun"]
 pub struct Pending<'a> {
-    pub(super) connection: &'a mut Connection,
-    pub(super) scratch: &'a mut Scratch,
-    /// The bytes of the head.
-    pub(super) head: &'a [u8],
+    connection: &'a mut Connection,
+    /// Made once: looked at, and then handed out.
+    head: Head<'a>,
+    framing: Framing,
+    /// Room for content that has come with the head.
+    body: &'a mut Vec<u8>,
 }
 
 impl<'a> Pending<'a> {
+    /// The request whose head was parsed into `scratch`, from `bytes`.
+    #[inline(always)]
+    pub(super) fn new(
+        connection: &'a mut Connection,
+        scratch: &'a mut Scratch,
+        bytes: &'a [u8],
+    ) -> Self {
+        let Scratch { spans, body, parsed } = scratch;
+        let framing = parsed.framing;
+        Pending { connection, head: parsed.head(bytes, spans), framing, body }
+    }
+
     /// The head.
     #[inline]
     pub fn head(&self) -> Head<'_> {
-        self.scratch.parsed.head(self.head, &self.scratch.spans)
+        self.head
     }
 
     /// Begins the request, and reads its content from the front of `input` as `plan` says.
@@ -37,7 +53,7 @@ impl<'a> Pending<'a> {
     ) -> Next<'a> {
         let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = plan;
         let rest: &'i [u8] = input;
-        match (plan, self.scratch.parsed.framing) {
+        match (plan, self.framing) {
             (_, Framing::Length(length)) if length > max => {
                 self.connection.body_max = max;
                 self.connection.refuse(Reject::BodyTooLarge)
@@ -59,10 +75,8 @@ impl<'a> Pending<'a> {
 
     #[inline(always)]
     fn hand_out(self, body: Body<'a>) -> Next<'a> {
-        let Pending { connection, scratch, head } = self;
-        connection.reply = Reply::Owed;
-        let scratch: &'a Scratch = scratch;
-        Next::Request(Request { head: scratch.parsed.head(head, &scratch.spans), body })
+        self.connection.reply = Reply::Owed;
+        Next::Request(Request { head: self.head, body })
     }
 
     /// The content is wanted whole, and has not come whole unless it is in chunks.
@@ -75,23 +89,20 @@ impl<'a> Pending<'a> {
         limits: &Limits,
         now: Instant,
     ) -> Next<'a> {
-        let Pending { connection, scratch, head } = self;
+        let Pending { connection, head, body, .. } = self;
         let mut decoder = Decoder::new(framing);
-        scratch.body.clear();
+        body.clear();
         if framing == Framing::Chunked {
-            match decoder.append(input, &mut scratch.body, max, limits) {
+            match decoder.append(input, body, max, limits) {
                 Err(reject) => return connection.refuse(reject),
                 Ok(()) if decoder.is_done() => {
                     connection.reply = Reply::Owed;
-                    let Scratch { spans, body, parsed } = scratch;
-                    let body = Body::Whole(body.as_slice());
-                    return Next::Request(Request { head: parsed.head(head, spans), body });
+                    return Next::Request(Request { head, body: Body::Whole(body) });
                 }
                 Ok(()) => {}
             }
         }
-        let view = scratch.parsed.head(head, &scratch.spans);
-        connection.collect(link, &view, &scratch.body, decoder, max, now);
-        connection.next_of_body(link, input, scratch, limits, now)
+        connection.collect(link, &head, body, decoder, max, now);
+        connection.next_collected(link, input, limits, now)
     }
 }

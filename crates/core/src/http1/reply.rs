@@ -306,6 +306,7 @@ impl Connection {
     }
 
     /// Whether a reply is owed whose head is not yet encoded.
+    #[inline]
     pub fn is_reply_owed(&self) -> bool {
         self.reply == Reply::Owed
     }

@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    fn next_collected<'r>(
+    pub(super) fn next_collected<'r>(
         &'r mut self,
         link: &mut Link,
         input: &mut &[u8],

@@ -175,6 +175,12 @@ impl WorkerGate {
         WorkerGate { counts, ..self }
     }
 
+    /// Whether connections were accepted since the last report.
+    #[inline]
+    pub(crate) fn has_arrivals(&self) -> bool {
+        self.arrived != 0
+    }
+
     /// Reports at the end of a turn how many connections and exchanges have each demand.
     #[inline]
     pub(crate) fn settle(&mut self, now: Load) {

@@ -153,6 +153,8 @@ pub(crate) struct WorkerAdmission<T> {
     standing: Standing,
     /// How many connections and exchanges have each demand.
     load: Load,
+    /// It has changed since it was reported.
+    load_has_changed: bool,
     terms: Terms,
     /// Requests refused so far.
     refusals: u32,
@@ -168,6 +170,7 @@ impl<T> WorkerAdmission<T> {
             budget: TurnBudget::new(terms.turn_max),
             standing: Standing::new(terms.queue_target, terms.patience, now),
             load: Load::default(),
+            load_has_changed: false,
             terms,
             refusals: 0,
             abandoned: 0,
@@ -383,18 +386,22 @@ impl<T> WorkerAdmission<T> {
     #[inline]
     pub(crate) fn change(&mut self, before: Demand, after: Demand) {
         self.load.connections.change(before, after);
+        self.load_has_changed = true;
     }
 
     /// The demand of an exchange changes from `before` to `after`.
     #[inline]
     pub(crate) fn change_exchange(&mut self, before: Demand, after: Demand) {
         self.load.exchanges.change(before, after);
+        self.load_has_changed = true;
     }
 
     /// Reports the demand to the gate, once per turn.
     #[inline]
     pub(crate) fn settle(&mut self) {
-        self.gate.settle(self.load);
+        if std::mem::take(&mut self.load_has_changed) || self.gate.has_arrivals() {
+            self.gate.settle(self.load);
+        }
     }
 
     /// A turn ends, in which `started` requests were started and `refused` were refused for load. Determines

@@ -212,12 +212,12 @@ impl App {
         target: Target,
         head: &Head<'_>,
         params: &Params,
-        peer: Option<SocketAddr>,
+        peer: &Option<SocketAddr>,
     ) -> Option<OwnedRequest> {
         if !self.shared.retains {
             return None;
         }
-        self.retain_copy(target, head, params, peer)
+        self.retain_copy(target, head, params, *peer)
     }
 
     /// The last byte of an answer was given to its connection, or the connection broke.

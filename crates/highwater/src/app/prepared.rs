@@ -23,7 +23,8 @@ impl FixedResponse {
         let mut fields = OwnedFields::default();
         response.write_fields(&mut fields);
         let status = response.status().as_u16();
-        FixedResponse { status, fields: PreparedFields::new(fields), body: content(response) }
+        let fields = PreparedFields::new(fields.fields().iter());
+        FixedResponse { status, fields, body: content(response) }
     }
 
     /// The status code.

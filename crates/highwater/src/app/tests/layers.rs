@@ -64,7 +64,7 @@ fn refused(app: &App, path: &str, n: u32) -> Heard {
 /// The copy of a request for `path` that a worker keeps for layers.
 fn retained(app: &App, path: &str) -> Option<OwnedRequest> {
     with_request(app, path, |request| {
-        request.with_head(|head| app.retain(request.route(), head, &Params::new(), None))
+        request.with_head(|head| app.retain(request.route(), head, &Params::new(), &None))
     })
 }
 

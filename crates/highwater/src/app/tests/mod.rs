@@ -117,7 +117,7 @@ fn resolve(outcome: Outcome<'_>) -> Response {
         Outcome::Fixed(fixed) => {
             let status = StatusCode::from_u16(fixed.status()).expect("it came from one");
             let mut response = Response::new(status).with_body(fixed.body().clone());
-            for (name, value) in fixed.fields().fields().iter() {
+            for (name, value) in fixed.fields().iter() {
                 let value = HeaderValue::from_bytes(value).expect("a value");
                 response.append_header(name.parse().expect("a name"), value);
             }

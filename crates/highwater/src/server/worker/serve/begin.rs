@@ -37,7 +37,7 @@ impl<C: Clock> Parts<C> {
     ) -> (Target, BodyPlan) {
         let target = app.find(head, params);
         exchange.found = target;
-        if let Some(known) = app.retain(target, head, params, *peer) {
+        if let Some(known) = app.retain(target, head, params, peer) {
             exchange.known = Some(known);
         }
         if !self.admission.admits_at_once() {
@@ -80,39 +80,48 @@ impl<C: Clock> Parts<C> {
         Verdict::Wait(class(app, target, head), until)
     }
 
-    /// A request is served, which was ready at `ready` and must be answered until `deadline`: calls its handler.
+    /// A request is served: its handler is called next, with what is returned of `body`.
     #[inline(always)]
-    pub(super) fn call<'a>(
+    pub(super) fn start<'r>(
         &mut self,
-        app: &'a App,
-        target: Target,
+        app: &App,
         (exchange, id): (&mut Exchange, ExchangeId),
-        (request, params, peer): Asked<'_>,
+        target: Target,
+        body: Body<'r>,
         (ready, deadline): (Instant, Instant),
-    ) -> Outcome<'a> {
+    ) -> (RequestBody<'r>, Option<Instant>) {
         let Turn { blocking, clock, statistics, now, .. } = &mut self.turn;
         statistics.started(&self.metrics, ready, *now);
         let timed = blocking.begin(clock.clock());
         exchange.deadline = deadline;
-        let body = match request.body {
+        let body = match body {
             Body::Whole(bytes) => RequestBody::Whole(bytes),
             Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
             Body::Streamed => self.feed(exchange, id),
         };
-        let Exchange { disconnected, named, endpoint, .. } = exchange;
-        let head = &request.head;
-        let noted = IfItPanics { named, head };
-        let mut outcome = app.call(&app.request(target, head, params, body, peer, disconnected));
-        app.render(target, head, &mut outcome);
+        (body, timed)
+    }
+
+    /// The handler has returned, which was called at `timed` for `endpoint` if it is timed.
+    #[inline(always)]
+    pub(super) fn called(
+        &mut self,
+        app: &App,
+        noted: IfItPanics<'_, '_>,
+        target: Target,
+        outcome: &mut Outcome<'_>,
+        (timed, endpoint): (Option<Instant>, u16),
+    ) {
+        app.render(target, noted.head, outcome);
         let mut noted = ManuallyDrop::new(noted);
+        let IfItPanics { named, head } = &mut *noted;
         if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {
-            *noted.named = Named::of(head); // It is answered after the request's bytes are dropped.
+            **named = Named::of(head); // It is answered after the request's bytes are dropped.
         }
         if let Some(timed) = timed {
             let Turn { blocking, clock, .. } = &mut self.turn;
-            blocking.end(timed, clock.clock(), *endpoint);
+            blocking.end(timed, clock.clock(), endpoint);
         }
-        outcome
     }
 
     /// The number of a refusal, and its answer if layers make one.
@@ -168,9 +177,9 @@ impl<C: Clock> Parts<C> {
 
 /// Keeps what the log says about a request whose handler panics: unwinding drops this, and a handler that returns
 /// does not, so that it costs nothing then.
-struct IfItPanics<'e, 'h> {
-    named: &'e mut Named,
-    head: &'h Head<'h>,
+pub(super) struct IfItPanics<'e, 'h> {
+    pub(super) named: &'e mut Named,
+    pub(super) head: &'h Head<'h>,
 }
 
 impl Drop for IfItPanics<'_, '_> {

@@ -44,6 +44,12 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// Encodes streamed content of all exchanges that have some. Returns whether one has more.
     #[inline]
     fn pump(&mut self) -> bool {
+        if self.connection.streams.more().is_empty() {
+            let (.., exchange) = self.exchanges.get_mut(self.at);
+            if exchange.content.is_none() {
+                return false;
+            }
+        }
         let (mut n, mut has_content) = (0, false);
         while self.turn_to(n) {
             if self.exchange().exchange.content.is_some() {
@@ -143,7 +149,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     #[inline]
     pub(in super::super) fn reading_wanted(&mut self) -> Reading {
         match self.connection.streams.more().is_empty() {
-            true => self.exchange().exchange.reading_wanted(),
+            true => self.exchanges.get_mut(self.at).2.reading_wanted(),
             false => Reading::Stream,
         }
     }

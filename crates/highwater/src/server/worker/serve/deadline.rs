@@ -27,7 +27,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         if std::mem::take(&mut self.exchange.counted.is_awaiting) {
             self.parts.tasks.count_awaiting(false);
         }
-        self.count_demand(Demand::None);
+        self.parts.count_demand(self.exchange, Demand::None);
         self.exchange.target
     }
 

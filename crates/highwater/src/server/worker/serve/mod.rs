@@ -88,7 +88,7 @@ impl<'w, C: Clock, P: Protocol> ConnectionMut<'w, C, P> {
     }
 
     /// The exchange that is worked on.
-    #[inline]
+    #[inline(always)]
     pub(super) fn exchange(&mut self) -> ExchangeMut<'_, C, P> {
         let ConnectionMut { app, connection, exchanges, parts, at, .. } = self;
         let (id, stream, exchange) = exchanges.get_mut(*at);
@@ -127,24 +127,52 @@ impl<'w, C: Clock, P: Protocol> ConnectionMut<'w, C, P> {
     /// derived here, and nowhere else.
     #[inline]
     pub(super) fn settle(&mut self) {
-        let (is_alive, now) = (self.connection.is_alive(), self.parts.turn.now);
+        let is_alive = self.connection.is_alive();
         self.at = self.connection.streams.first();
-        if self.connection.is_fresh {
-            let is_fresh = self.exchange().exchange.target.is_none();
-            self.connection.is_fresh = is_fresh;
-        }
-        let is_awaited = self.connection.is_awaited(now);
-        let mut demand = self.exchange().settle(is_alive, is_awaited);
+        let is_awaited = self.connection.is_fresh && self.is_awaited();
+        let mut demand = self.settle_one(is_alive, is_awaited);
         if !self.connection.streams.more().is_empty() {
             demand = self.settle_more(is_alive, demand);
-        }
-        if self.exchange().stream.is_over() {
-            self.close_stream();
         }
         if demand != self.connection.demand {
             self.parts.admission.change(self.connection.demand, demand);
             self.connection.demand = demand;
         }
+    }
+
+    /// Whether a connection that has had no request counts as work nevertheless.
+    #[cold]
+    fn is_awaited(&mut self) -> bool {
+        let (.., first) = self.exchanges.get_mut(self.at);
+        self.connection.is_fresh = first.target.is_none();
+        self.connection.is_awaited(self.parts.turn.now)
+    }
+
+    /// The same for the exchange that is worked on. Returns its demand on its worker: nothing if its connection is not
+    /// alive, and the worker's time if it is awaited. It is closed if its stream is over.
+    #[inline(always)]
+    fn settle_one(&mut self, is_alive: bool, is_awaited: bool) -> Demand {
+        let (_, stream, exchange) = self.exchanges.get_mut(self.at);
+        let has_content = exchange.content.is_some() || exchange.counted.charged != 0;
+        let Connection { link, protocol, .. } = &mut *self.connection;
+        let (demand, is_over) =
+            self.parts.count((exchange, &protocol.stream(link, stream)), is_alive, is_awaited);
+        if has_content || is_over {
+            return self.settle_content(is_alive, is_awaited);
+        }
+        demand
+    }
+
+    /// The same, where there is content, or an end.
+    #[cold]
+    fn settle_content(&mut self, is_alive: bool, is_awaited: bool) -> Demand {
+        self.exchange().end_unheard();
+        self.exchange().release_body();
+        let (demand, is_over) = self.exchange().count(is_alive, is_awaited);
+        if is_over {
+            self.close_stream();
+        }
+        demand
     }
 
     /// The same for the exchanges of further streams. Returns the demand of the connection, of which one exchange
@@ -153,12 +181,9 @@ impl<'w, C: Clock, P: Protocol> ConnectionMut<'w, C, P> {
     fn settle_more(&mut self, is_alive: bool, mut demand: Demand) -> Demand {
         let mut n = 1;
         while self.turn_to(n) {
-            demand = demand.or(self.exchange().settle(is_alive, false));
-            if self.exchange().stream.is_over() {
-                self.close_stream();
-            } else {
-                n += 1;
-            }
+            let before = self.connection.streams.more().len();
+            demand = demand.or(self.settle_one(is_alive, false));
+            n += usize::from(before == self.connection.streams.more().len());
         }
         self.turn_to(0);
         demand
@@ -174,42 +199,44 @@ impl<'w, C: Clock, P: Protocol> ConnectionMut<'w, C, P> {
     }
 }
 
-impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
-    /// The events of a turn are handled. Returns the demand of the exchange on its worker: nothing if its
-    /// connection is not alive, and the worker's time if it is awaited.
-    #[inline]
-    fn settle(&mut self, is_alive: bool, is_awaited: bool) -> Demand {
-        self.end_unheard();
-        self.count_awaiting();
+impl<C: Clock> Parts<C> {
+    /// Counts an exchange by what it waits for, and by its demand on the worker. Returns that, and whether its stream
+    /// is over.
+    #[inline(always)]
+    fn count(
+        &mut self,
+        (exchange, stream): (&mut Exchange, &impl Stream),
+        is_alive: bool,
+        is_awaited: bool,
+    ) -> (Demand, bool) {
+        let is_awaiting = exchange.awaits_future() || exchange.content.is_some();
+        if is_awaiting != exchange.counted.is_awaiting {
+            exchange.counted.is_awaiting = is_awaiting;
+            self.tasks.count_awaiting(is_awaiting);
+        }
         let demand = match () {
             () if !is_alive => Demand::None,
-            () if self.exchange.is_queued() || is_awaited => Demand::Time,
-            () if self.stream.is_reply_owed() => Demand::Answer,
+            () if exchange.is_queued() || is_awaited => Demand::Time,
+            () if stream.is_reply_owed() => Demand::Answer,
             () => Demand::None,
         };
-        self.count_demand(demand);
-        self.release_body();
-        demand
+        self.count_demand(exchange, demand);
+        (demand, stream.is_over())
     }
 
     /// Updates the count of exchanges by their demand on the worker.
-    #[inline]
-    fn count_demand(&mut self, demand: Demand) {
-        let counted = &mut self.exchange.counted;
-        if demand != counted.demand {
-            self.parts.admission.change_exchange(counted.demand, demand);
-            counted.demand = demand;
+    #[inline(always)]
+    fn count_demand(&mut self, exchange: &mut Exchange, demand: Demand) {
+        let before = std::mem::replace(&mut exchange.counted.demand, demand);
+        if demand != before {
+            self.admission.change_exchange(before, demand);
         }
     }
+}
 
-    /// Updates the count of exchanges that wait for a future.
-    #[inline]
-    fn count_awaiting(&mut self) {
-        let is_awaiting = self.exchange.awaits_future() || self.exchange.content.is_some();
-        if is_awaiting != self.exchange.counted.is_awaiting {
-            self.exchange.counted.is_awaiting = is_awaiting;
-            self.parts.tasks.count_awaiting(is_awaiting);
-        }
+impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
+    fn count(&mut self, is_alive: bool, is_awaited: bool) -> (Demand, bool) {
+        self.parts.count((self.exchange, &self.stream), is_alive, is_awaited)
     }
 
     /// Reports the panics that were caught while the exchange was handled.

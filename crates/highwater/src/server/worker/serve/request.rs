@@ -18,10 +18,11 @@ use highwater_core::time::{Clock, Instant};
 
 use super::super::connections::Connection;
 use super::super::encode::Rest;
-use super::super::exchange::{ExchangeId, Named};
+use super::super::exchange::{Exchange, ExchangeId, Named};
 use super::super::protocol::{Next, Pending, Protocol, Step, Stream, StreamId};
 use super::super::waiting::Waiting;
 use super::super::{Parsing, Parts};
+use super::begin::IfItPanics;
 use super::{ConnectionMut, ExchangeMut};
 use crate::admission::queue::{Class, Entry};
 use crate::admission::route_limit::Permit;
@@ -165,8 +166,14 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             exchange.begin(target, head, ready, self.parts.unmatched);
             match &mut self.parts.judge(app, (target, head), &arrival, *is_suspect) {
                 Verdict::Serve(grant) => {
-                    let (of, times) = ((request, &*params, *peer), (ready, grant.deadline));
-                    let outcome = self.parts.call(app, target, (exchange, id), of, times);
+                    let times = (ready, grant.deadline);
+                    let (body, timed) =
+                        self.parts.start(app, (exchange, id), target, request.body, times);
+                    let Exchange { disconnected, named, endpoint, .. } = exchange;
+                    let noted = IfItPanics { named, head };
+                    let mut outcome =
+                        app.call(&app.request(target, head, params, body, *peer, disconnected));
+                    self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
                     self.deliver(outcome, &mut grant.permit);
                 }
                 Verdict::Refuse(reason) => {
@@ -197,7 +204,13 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         match &mut self.parts.judge(app, (target, head), arrival, false) {
             Verdict::Serve(grant) => {
                 let times = (arrival.ready, grant.deadline);
-                let outcome = self.parts.call(app, target, (exchange, id), of, times);
+                let (body, timed) =
+                    self.parts.start(app, (exchange, id), target, request.body, times);
+                let Exchange { disconnected, named, endpoint, .. } = exchange;
+                let noted = IfItPanics { named, head };
+                let mut outcome =
+                    app.call(&app.request(target, head, of.1, body, peer, disconnected));
+                self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
                 self.deliver(outcome, &mut grant.permit);
             }
             Verdict::Refuse(reason) => {
@@ -221,6 +234,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// Whether there is room for the bodies that are being collected. One that has none is refused.
     #[inline]
     fn holds_bodies(&mut self) -> bool {
+        if self.connection.streams.more().is_empty() {
+            return self.exchange().holds_body();
+        }
         let (mut n, mut holds) = (0, true);
         while self.turn_to(n) {
             holds &= self.exchange().holds_body();
@@ -233,10 +249,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     #[inline(always)]
     fn deliver(&mut self, mut outcome: Outcome<'_>, permit: &mut Option<Permit>) {
         // By reference: a response is a hundred bytes, and moving it is measurable.
-        let rest = self.exchange().encode_at_once(&mut outcome);
+        let (rest, is_known) = self.exchange().encode_at_once(&mut outcome);
         let Some(rest) = rest else { return self.exchange().wait_for(outcome, permit.take()) };
-        let (.., exchange) = self.exchanges.get_mut(self.at);
-        if matches!(rest, Rest::None) && exchange.known.is_none() {
+        if matches!(rest, Rest::None) && !is_known {
             self.is_dropping = true; // A panic is caught once for all requests of a delivery, as elsewhere here.
             drop(outcome);
             self.is_dropping = false;
@@ -316,11 +331,13 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         (waiting, next_ready)
     }
 
-    /// Encodes an outcome that already is a response. `None` if the response comes later.
+    /// Encodes an outcome that already is a response; `None` if the response comes later. And whether layers are told
+    /// of its end.
     #[inline(always)]
-    fn encode_at_once(&mut self, outcome: &mut Outcome<'_>) -> Option<Rest> {
+    fn encode_at_once(&mut self, outcome: &mut Outcome<'_>) -> (Option<Rest>, bool) {
         let Parts { turn, metrics, encoder, .. } = &mut *self.parts;
-        let before = self.exchange.known.as_ref().map_or(0, |_| self.stream.link().pending());
+        let is_known = self.exchange.known.is_some();
+        let before = if is_known { self.stream.link().pending() } else { 0 };
         let status;
         match outcome {
             Outcome::Ready(response) => {
@@ -332,18 +349,18 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
                 if !encoder.copied(&mut self.stream, turn.now, response) {
                     let rest = encoder.moved(&mut self.stream, turn.now, response);
                     self.note_answer(status, before);
-                    return Some(rest);
+                    return (Some(rest), is_known);
                 }
             }
             Outcome::Fixed(fixed) => {
-                turn.statistics.answered(metrics, self.exchange, fixed.status());
-                encoder.fixed(&mut self.stream, turn.now, fixed);
                 status = fixed.status();
+                turn.statistics.answered(metrics, self.exchange, status);
+                encoder.fixed(&mut self.stream, turn.now, fixed);
             }
-            Outcome::Later(_) | Outcome::Offload(_) => return None,
+            Outcome::Later(_) | Outcome::Offload(_) => return (None, is_known),
         }
         self.note_answer(status, before);
-        Some(Rest::None)
+        (Some(Rest::None), is_known)
     }
 }
 
