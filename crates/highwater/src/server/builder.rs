@@ -252,8 +252,8 @@ fn say_where(running: &Running, workers: usize, kind: Kind, reason: &str) {
     let tcp = running.addresses.iter().find_map(Address::tcp);
     let (first, others) = running.listed();
     tracing::info!(
-        address = first,
-        others,
+        address = %first,
+        others = others.map(tracing::field::display),
         workers,
         transport = kind.name(),
         reason,

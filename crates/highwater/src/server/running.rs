@@ -209,7 +209,8 @@ impl Running {
             let answered_in_drain = self.answered().saturating_sub(answered_before);
             let cut = self.workers.cut_count();
             let (address, others) = self.listed();
-            tracing::info!(address, others, answered_in_drain, connections_cut = cut, "stopped");
+            let others = others.map(tracing::field::display);
+            tracing::info!(%address, others, answered_in_drain, connections_cut = cut, "stopped");
         }
         outcome.and(observed).map_err(ServerError::Worker)
     }

@@ -86,6 +86,9 @@ pub(super) struct Acceptor {
     suspect_until: Instant,
     /// The kernel ran out of a resource in this turn.
     is_short: bool,
+    /// The open connections and the gate's room for which the commands were decided last; `None` if they have to be
+    /// decided again in any case. In most turns nothing has changed.
+    decided_for: Option<(u32, Option<u32>)>,
     /// When idle connections may be looked for again, and when the next will have been idle for long enough.
     pub(super) evict_after: Instant,
     pub(super) evict_due: Instant,
@@ -119,6 +122,7 @@ impl Acceptor {
             backlog: BACKLOG,
             suspect_until: Instant::ZERO,
             is_short: false,
+            decided_for: None,
             evict_after: Instant::ZERO,
             evict_due: Instant::MAX,
             is_draining: false,
@@ -138,6 +142,7 @@ impl Acceptor {
         let entrance = &mut self.listeners[listener.index()];
         if let Accepting::Few(left) = entrance.accepting {
             entrance.accepting = few(left.saturating_sub(1)); // The driver counts, too.
+            self.decided_for = None;
         }
         entrance.terms.is_gated
     }
@@ -186,6 +191,7 @@ impl Acceptor {
     }
 
     fn set_all(&mut self, accepting: Accepting) {
+        self.decided_for = None;
         self.listeners.iter_mut().for_each(|entrance| entrance.accepting = accepting);
     }
 
@@ -233,6 +239,10 @@ impl Acceptor {
         now: Instant,
         mut command: impl FnMut(ListenerId, Accepting),
     ) {
+        let seen = Some((self.count, gate.room()));
+        if self.decided_for == seen && self.retry_at == Instant::MAX {
+            return;
+        }
         let room = Room::new(self, gate);
         let is_open = |entrance: &Entrance| room.wanted(entrance) != Accepting::Paused;
         if self.retry_at != Instant::MAX {
@@ -247,6 +257,7 @@ impl Acceptor {
                 command(id, wanted);
             }
         }
+        self.decided_for = seen;
     }
 
     fn has_ungated(&self) -> bool {
@@ -274,6 +285,7 @@ impl Acceptor {
             return;
         }
         self.backlog = wanted;
+        self.decided_for = None;
         for (id, Entrance { terms, .. }) in self.ids().zip(&self.listeners) {
             if terms.is_gated {
                 command(id, wanted.saturating_mul(terms.shared_by));
