@@ -37,7 +37,7 @@ pub struct Inherited {
 /// them: they have one owner.
 ///
 /// # Errors
-/// Which descriptor is no listening stream socket, and what it is instead.
+/// Which descriptor is not a listening stream socket, and what it is instead.
 pub fn inherited(variable: impl Fn(&str) -> Option<String>) -> io::Result<Vec<Inherited>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let Some(names) = announced(variable, std::process::id())? else { return Ok(Vec::new()) };
@@ -80,7 +80,7 @@ fn take(number: RawFd, name: Option<String>) -> io::Result<Inherited> {
     // SAFETY: takes no pointers. It fails if there is no such descriptor.
     check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })
         .map_err(|_| wrong("not open"))?;
-    let kind = option(number, libc::SO_TYPE).map_err(|_| wrong("no socket"))?;
+    let kind = option(number, libc::SO_TYPE).map_err(|_| wrong("not a socket"))?;
     if kind != libc::SOCK_STREAM {
         return Err(wrong(match kind {
             libc::SOCK_DGRAM => "a datagram socket",
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Purpose: a descriptor that is no listening stream socket is refused by its number and name.
+    /// Purpose: a descriptor that is not a listening stream socket is refused by its number and name.
     #[test]
     fn what_does_not_listen_is_refused() {
         use std::net::{TcpStream, UdpSocket};
@@ -175,7 +175,7 @@ mod tests {
         let datagram = UdpSocket::bind("127.0.0.1:0").expect("there is a port");
         assert!(refused(datagram.into()).starts_with("a datagram socket; pass listening stream"));
         let file = std::fs::File::open("/proc/self/stat").expect("it can be read");
-        assert!(refused(file.into()).starts_with("no socket; "));
+        assert!(refused(file.into()).starts_with("not a socket; "));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
         let at = listener.local_addr().expect("it is bound");
         let connected = TcpStream::connect(at).expect("it listens");

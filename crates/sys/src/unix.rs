@@ -95,7 +95,7 @@ fn make_way(path: &Path) -> io::Result<()> {
     if !metadata.file_type().is_socket() {
         return Err(io::Error::new(
             ErrorKind::AlreadyExists,
-            "there is a file, which is no socket; remove it, or choose another path",
+            "there is a file that is not a socket; remove it, or choose another path",
         ));
     }
     let fd = socket()?;
@@ -220,7 +220,7 @@ mod tests {
 
         fs::write(&path, "precious").expect("it can be written");
         let said = bind_unix(&path, None, 16).expect_err("there is a file").to_string();
-        assert!(said.contains("there is a file, which is no socket"), "{said}");
+        assert!(said.contains("there is a file that is not a socket"), "{said}");
         assert_eq!(fs::read_to_string(&path).expect("it is untouched"), "precious");
         assert_eq!(directory.names(), [path]);
     }

@@ -30,7 +30,7 @@ const UNIX: &str = "unix:";
 /// | `mode=OCTAL` | For Unix sockets: the permissions of the file, such as `mode=660`. A client needs the one to write. Without this option, those that the process's umask leaves of 777. |
 ///
 /// **The file of a Unix socket** is there as soon as the server accepts, and is removed when it begins to drain. A file
-/// that a dead process left behind is replaced; if somebody listens there, or if it is no socket, the server does not
+/// that a dead process left behind is replaced; if somebody listens there, or if it is not a socket, the server does not
 /// start. The gates of the kernel and the accept gate do not apply to Unix sockets: whoever connects there is a proxy
 /// of the same machine, which takes a refused connection for a broken server. Under overload, its requests are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ fn file_mode(text: &str) -> Result<u32, String> {
     let is_octal = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
     mode.ok_or_else(|| {
-        format!("mode={text} is no set of permissions; use three octal digits, such as mode=660")
+        format!("mode={text} is not a set of permissions; use three octal digits, such as mode=660")
     })
 }
 
@@ -183,15 +183,15 @@ mod tests {
             ("127.0.0.1:80,mode=660", "mode is for Unix sockets; leave it out"),
             (
                 "unix:/s,mode=rw",
-                "mode=rw is no set of permissions; use three octal digits, such as mode=660",
+                "mode=rw is not a set of permissions; use three octal digits, such as mode=660",
             ),
             (
                 "unix:/s,mode=1777",
-                "mode=1777 is no set of permissions; use three octal digits, such as mode=660",
+                "mode=1777 is not a set of permissions; use three octal digits, such as mode=660",
             ),
             (
                 "unix:/s,mode",
-                "mode= is no set of permissions; use three octal digits, such as mode=660",
+                "mode= is not a set of permissions; use three octal digits, such as mode=660",
             ),
         ] {
             assert_eq!(text.parse::<Listen>(), Err(remedy.to_owned()), "{text}");

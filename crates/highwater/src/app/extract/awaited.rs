@@ -9,7 +9,7 @@ use crate::app::request::Request;
 
 /// A value that handlers wait for: a session from a store, a user from a database.
 ///
-/// A handler takes it as [`Awaited<T>`]. It is async by itself then, even if it is a plain `fn`: its other arguments are extracted first, or
+/// A handler takes it as [`Awaited<T>`]. It is then async automatically, even if it is a plain `fn`: its other arguments are extracted first, or
 /// begun, while the request is borrowed; then this is awaited, on the worker, and the handler is called. Nothing of it
 /// is paid by handlers whose arguments are all at hand.
 ///
@@ -90,7 +90,7 @@ pub trait FromRequestAsync: Sized + 'static {
     }
 }
 
-/// The argument that a [`FromRequestAsync`] makes. A handler that takes one is async by itself.
+/// The argument that a [`FromRequestAsync`] makes. A handler that takes one is async automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Awaited<T>(pub T);
 

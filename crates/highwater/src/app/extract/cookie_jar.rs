@@ -180,7 +180,7 @@ macro_rules! keyed {
 keyed!(SignedCookies, signed, signed_mut);
 keyed!(PrivateCookies, private, private_mut);
 
-/// The cookies that a request was sent with. What is no cookie is skipped.
+/// The cookies that a request was sent with. Malformed ones are skipped.
 fn received(request: &Request<'_>) -> cookie::CookieJar {
     let mut jar = cookie::CookieJar::new();
     for value in request.headers().get_all("cookie") {
