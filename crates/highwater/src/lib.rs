@@ -89,8 +89,8 @@
 //! | `cli` | yes | [`ServerArgs`]: settings from flags, the environment and a TOML file |
 //! | `tower` | | [`serve`], [`Router::nest_service`], layers and services of the tower ecosystem |
 //! | `testing` | | [`testing::Client`]; for `[dev-dependencies]` |
-//! | `headers` | | [`TypedHeader`], and the [`headers`] crate |
-//! | `cookies` | | [`cookies`]: cookies that answers set, plain, signed and encrypted |
+//! | `headers` | | `TypedHeader`, and the `headers` crate |
+//! | `cookies` | | `cookies`: cookies that answers set, plain, signed and encrypted |
 //! | `journal` | | [`journal`]: a durable record log |
 //! | `batcher` | | [`batcher`]: records into batches, batches into sinks |
 //! | `kafka` | | the Kafka sink of [`batcher`]; builds librdkafka, which needs a C compiler |
