@@ -153,11 +153,6 @@ bench-todos-full: bench-build ## Measure reads of the full Todo service through 
 	bench/build.sh gin-todos autocannon
 	$(call bench_run,todos-full)
 
-.PHONY: bench-todos-workers
-bench-todos-workers: bench-build ## Measure how many commands per second one and two workers of the Todo service apply, two minutes
-	cargo build --release --locked -p highwater-todos
-	$(call bench_run,todos-workers)
-
 .PHONY: bench-load
 bench-load: bench-build ## Measure highwater load beside wrk and wrk2, one core each, seven minutes; LOAD='--rounds 2' for less
 	bench/build.sh floor wrk wrk2
