@@ -2,26 +2,23 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod served;
 mod transports;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::num::NonZero;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use answers::{Answer, Answers};
+use answers::Answer;
 use highwater::app::Kind;
-use highwater::server::{LogFormat, Shed, TransportChoice};
+use highwater::server::TransportChoice;
 use highwater::{
     Awaited, Bytes, Error, FromRequestAsync, Handler, Next, OwnedRequest, Path, Request,
-    Requirements, Response, Router, Running, Server, ServerConfig, blocking, layer,
+    Requirements, Response, Router, blocking, layer,
 };
+use served::{HANG, exchange, start};
 use transports::on_both_transports;
-
-/// No answer takes this long unless something hangs.
-const HANG: Duration = Duration::from_secs(20);
 
 /// How many users were looked up.
 type Lookups = Arc<AtomicUsize>;
@@ -74,29 +71,11 @@ impl FromRequestAsync for Digest {
     }
 }
 
-fn start(router: Router, transport: TransportChoice) -> Running {
-    let config = ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        metrics: None,
-        workers: NonZero::new(1),
-        transport,
-        shed: Some(Shed::Accept),
-        log: LogFormat::Off,
-        ..ServerConfig::default()
-    };
-    Server::new(router).config(config).start().expect("it starts")
-}
-
 fn ask(address: SocketAddr, path: &str, user: Option<&str>, content: &str) -> Answer {
-    let mut stream = TcpStream::connect_timeout(&address, HANG).expect("it listens");
-    stream.set_read_timeout(Some(HANG)).expect("it is open");
     let user = user.map_or(String::new(), |user| format!("X-User: {user}\r\n"));
     let length = content.len();
     let fields = format!("Host: h\r\nConnection: close\r\n{user}Content-Length: {length}\r\n");
-    write!(stream, "POST {path} HTTP/1.1\r\n{fields}\r\n{content}").expect("it is open");
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).expect("it is answered");
-    Answers::default().next(&mut bytes).expect("the answer is complete")
+    exchange(address, &format!("POST {path} HTTP/1.1\r\n{fields}\r\n{content}"))
 }
 
 fn greet(Awaited(User(name)): Awaited<User>, Path(word): Path<String>) -> String {

@@ -3,49 +3,25 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod served;
 mod transports;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::num::NonZero;
-use std::time::Duration;
+use std::net::SocketAddr;
 
-use answers::{Answer, Answers};
+use answers::Answer;
 use highwater::cookies::{Cookie, CookieJar, Key, PrivateCookies, SameSite, SignedCookies};
 use highwater::headers::authorization::{Authorization, Basic};
 use highwater::headers::{CacheControl, ContentLength};
-use highwater::server::{LogFormat, Shed, TransportChoice};
-use highwater::{
-    Accept, AcceptLanguage, Router, Running, Server, ServerConfig, StatusCode, TypedHeader,
-};
+use highwater::server::TransportChoice;
+use highwater::{Accept, AcceptLanguage, Router, StatusCode, TypedHeader};
+use served::{exchange, start};
 use transports::on_both_transports;
-
-/// No answer takes this long unless something hangs.
-const HANG: Duration = Duration::from_secs(20);
-
-fn start(router: Router, transport: TransportChoice) -> Running {
-    let config = ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        metrics: None,
-        workers: NonZero::new(1),
-        transport,
-        shed: Some(Shed::Accept),
-        log: LogFormat::Off,
-        ..ServerConfig::default()
-    };
-    Server::new(router).config(config).start().expect("it starts")
-}
 
 /// Asks for a path, with these lines of fields.
 fn ask(address: SocketAddr, path: &str, fields: &[&str]) -> Answer {
-    let mut stream = TcpStream::connect_timeout(&address, HANG).expect("it listens");
-    stream.set_read_timeout(Some(HANG)).expect("it is open");
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n")
-        .expect("it is open");
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).expect("it is answered");
-    Answers::default().next(&mut bytes).expect("the answer is complete")
+    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
+    exchange(address, &request)
 }
 
 /// The cookie of an answer, as a client sends it back.

@@ -3,46 +3,24 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod served;
 mod transports;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::num::NonZero;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use answers::{Answer, Answers};
+use answers::Answer;
 use highwater::routing::{any, get, on};
-use highwater::server::{LogFormat, Shed, TransportChoice};
+use highwater::server::TransportChoice;
 use highwater::{
-    Error, Handler, MatchedPath, Method, Path, Request, Router, Running, Server, ServerConfig,
-    TrailingSlash, Uri, fixed, layer,
+    Error, Handler, MatchedPath, Method, Path, Request, Router, TrailingSlash, Uri, fixed, layer,
 };
+use served::{HANG, exchange, start};
 use transports::on_both_transports;
 
-/// No answer takes this long unless something hangs.
-const HANG: Duration = Duration::from_secs(20);
-
-fn start(router: Router, transport: TransportChoice) -> Running {
-    let config = ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        metrics: None,
-        workers: NonZero::new(1),
-        transport,
-        shed: Some(Shed::Accept),
-        log: LogFormat::Off,
-        ..ServerConfig::default()
-    };
-    Server::new(router).config(config).start().expect("it starts")
-}
-
 fn ask(address: SocketAddr, method: &str, target: &str) -> Answer {
-    let mut stream = TcpStream::connect_timeout(&address, HANG).expect("it listens");
-    stream.set_read_timeout(Some(HANG)).expect("it is open");
-    write!(stream, "{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-        .expect("it is open");
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).expect("it is answered");
-    Answers::default().next(&mut bytes).expect("the answer is complete")
+    let request = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    exchange(address, &request)
 }
 
 on_both_transports! {
