@@ -45,12 +45,12 @@ const CORE_DEPENDENCIES: &[&str] = &["bytes"];
 
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
 const MODULES: &[&[&str]] = &[
-    &["escape", "proxies"],
+    &["content", "escape", "proxies"],
     &["logging", "machine"],
     &["cache", "metrics"],
     &["admission"],
     &["app"],
-    &["layers"],
+    &["files", "layers"],
     &["server"],
     &["tower"],
     &["sim"],
