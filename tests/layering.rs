@@ -45,7 +45,7 @@ const CORE_DEPENDENCIES: &[&str] = &["bytes"];
 
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
 const MODULES: &[&[&str]] = &[
-    &["content", "escape", "proxies"],
+    &["choice", "content", "escape", "proxies"],
     &["logging", "machine"],
     &["cache", "metrics"],
     &["admission"],

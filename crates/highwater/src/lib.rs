@@ -103,6 +103,7 @@
 pub mod admission;
 pub mod app;
 pub mod cache;
+mod choice;
 mod content;
 mod escape;
 #[cfg(feature = "files")]
