@@ -16,6 +16,7 @@ pub mod frame;
 pub mod histogram;
 pub mod http;
 pub mod http1;
+pub mod http2;
 pub mod http_date;
 pub mod limit;
 pub mod link;
