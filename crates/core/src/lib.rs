@@ -5,6 +5,7 @@
 //! Everything that waits takes the time as an argument, so a test never sleeps.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr)] // The terminal is the application's.
 
 extern crate alloc;
 #[cfg(test)]
