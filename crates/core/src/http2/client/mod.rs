@@ -53,8 +53,10 @@ impl Default for Config {
 pub enum Failure {
     /// RST_STREAM, with its code.
     Reset(ErrorCode),
-    /// RST_STREAM with `REFUSED_STREAM`, or GOAWAY with an earlier last stream: the request was not processed.
+    /// RST_STREAM with `REFUSED_STREAM`: the request was not processed.
     Refused,
+    /// GOAWAY with an earlier last stream, and this code: the request was not processed.
+    Unprocessed(ErrorCode),
     /// The answer is not allowed.
     Malformed(&'static str),
 }
@@ -317,7 +319,7 @@ impl Connection {
                 on_event(Event::GoAway(code, debug));
                 let kept = self.streams.partition_point(|stream| stream.id <= last);
                 for stream in self.streams.drain(kept..) {
-                    on_event(Event::Failed(stream.id, Failure::Refused));
+                    on_event(Event::Failed(stream.id, Failure::Unprocessed(code)));
                 }
                 Ok(())
             }

@@ -225,7 +225,7 @@ fn resets_and_goaway() {
         "Failed(1, Refused)".to_string(),
         "Failed(3, Reset(INTERNAL_ERROR))".to_string(),
         format!("{:?}", Event::GoAway(ErrorCode::NO_ERROR, b"bye")),
-        "Failed(7, Refused)".to_string(),
+        "Failed(7, Unprocessed(NO_ERROR))".to_string(),
     ];
     assert_eq!(scene.hear(&bytes), expected);
     assert_eq!((scene.client.room(), scene.client.is_leaving(), scene.client.open()), (0, true, 1));
