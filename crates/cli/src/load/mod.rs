@@ -6,6 +6,8 @@
 //!                                         └─▶ report (text | JSON)  chart
 //! ```
 //!
+//! Between a client and its dialer stand `tls` and `http2`, where they are asked for.
+//!
 //! Pure, given the time: `schedule`, `demand`, `tally`, `verdict`, `template`, `expect`, `chart`, and `client` but for its
 //! dialer. Answers are read by `core::http1::client`. Clocks and threads are `run`'s; files are read by `files`
 //! before anything is sent.
@@ -16,17 +18,24 @@ mod client;
 mod demand;
 mod expect;
 mod files;
+mod frames;
+mod handshakes;
 mod hlog;
+mod http2;
+mod message;
 mod mix;
 mod report;
 mod request;
 mod run;
 mod schedule;
+mod spec;
 mod tally;
 mod target;
 mod template;
+mod tls;
 mod units;
 mod verdict;
+mod wire;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

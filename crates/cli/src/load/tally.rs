@@ -11,6 +11,8 @@ use highwater_core::histogram::Histogram;
 use highwater_core::time::Instant;
 use highwater_sys::dial::Failure;
 
+use super::frames::Frames;
+use super::handshakes::Handshakes;
 use super::hlog::Intervals;
 use super::schedule::Due;
 
@@ -36,6 +38,12 @@ pub(crate) enum Outcome {
     Truncated,
     /// The received bytes were not an HTTP answer.
     Malformed(&'static str),
+    /// TLS could not be set up, or failed later.
+    Handshake,
+    /// The server has reset the stream.
+    StreamReset,
+    /// The server has not processed the request (REFUSED_STREAM, or a GOAWAY that excludes it).
+    StreamRefused,
     /// This machine had no local port left.
     NoPort,
     /// This machine failed to connect or send in another way, by the error's number.
@@ -49,6 +57,7 @@ impl From<Failure> for Outcome {
             Failure::Reset => Outcome::Reset,
             Failure::TimedOut => Outcome::TimedOut,
             Failure::Ports => Outcome::NoPort,
+            Failure::Handshake => Outcome::Handshake,
             Failure::Other(errno) => Outcome::Failed(errno),
         }
     }
@@ -72,6 +81,10 @@ pub(crate) struct Counts {
     pub(crate) resets: u64,
     pub(crate) truncated: u64,
     pub(crate) malformed: u64,
+    /// Requests whose TLS failed.
+    pub(crate) handshakes: u64,
+    pub(crate) stream_resets: u64,
+    pub(crate) streams_refused: u64,
     pub(crate) no_port: u64,
     pub(crate) failed: u64,
 }
@@ -79,7 +92,9 @@ pub(crate) struct Counts {
 impl Counts {
     /// All failures except refusals, time-outs and other statuses.
     pub(crate) fn errors(&self) -> u64 {
-        self.resets + self.truncated + self.malformed + self.no_port + self.failed
+        let of_server = self.resets + self.truncated + self.malformed + self.handshakes;
+        let of_streams = self.stream_resets + self.streams_refused;
+        of_server + of_streams + self.no_port + self.failed
     }
 
     #[inline]
@@ -99,6 +114,9 @@ impl Counts {
             Outcome::Reset => &mut self.resets,
             Outcome::Truncated => &mut self.truncated,
             Outcome::Malformed(_) => &mut self.malformed,
+            Outcome::Handshake => &mut self.handshakes,
+            Outcome::StreamReset => &mut self.stream_resets,
+            Outcome::StreamRefused => &mut self.streams_refused,
             Outcome::NoPort => &mut self.no_port,
             Outcome::Failed(_) => &mut self.failed,
         };
@@ -116,6 +134,9 @@ impl Counts {
         self.resets += other.resets;
         self.truncated += other.truncated;
         self.malformed += other.malformed;
+        self.handshakes += other.handshakes;
+        self.stream_resets += other.stream_resets;
+        self.streams_refused += other.streams_refused;
         self.no_port += other.no_port;
         self.failed += other.failed;
     }
@@ -194,6 +215,10 @@ pub(crate) struct Tally {
     pub(crate) malformation: Option<&'static str>,
     /// The first error number that has no counter of its own.
     pub(crate) errno: Option<i32>,
+    /// The handshakes of TLS.
+    pub(crate) tls: Option<Handshakes>,
+    /// The frames of HTTP/2.
+    pub(crate) http2: Option<Frames>,
 }
 
 /// Statuses that can be counted.
@@ -226,6 +251,8 @@ impl Tally {
             open: 0,
             malformation: None,
             errno: None,
+            tls: None,
+            http2: None,
         }
     }
 
@@ -342,7 +369,8 @@ impl Tally {
             Outcome::Failed(errno) => {
                 self.errno.get_or_insert(errno);
             }
-            Outcome::TimedOut | Outcome::Truncated | Outcome::NoPort => {}
+            Outcome::StreamReset | Outcome::StreamRefused => self.rejection.record(nanos),
+            Outcome::TimedOut | Outcome::Truncated | Outcome::Handshake | Outcome::NoPort => {}
         }
     }
 
@@ -412,5 +440,13 @@ impl Tally {
         self.open += other.open;
         self.malformation = self.malformation.or(other.malformation);
         self.errno = self.errno.or(other.errno);
+        match (&mut self.tls, other.tls.take()) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (mine, theirs) => *mine = mine.take().or(theirs),
+        }
+        match (&mut self.http2, other.http2.take()) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (mine, theirs) => *mine = mine.take().or(theirs),
+        }
     }
 }
