@@ -55,6 +55,8 @@ Examples:
     highwater load https://127.0.0.1:8443/ --ca ca.pem --close --resume off
   HTTP/2, 16 connections with 32 requests at a time on each:
     highwater load https://127.0.0.1:8443/ --ca ca.pem --http2 -c 16 --streams 32
+  WebSocket, messages that are echoed, 8 at once on each connection:
+    highwater load ws://127.0.0.1:8080/ws --ws --body 'message ${seq}' --pipeline 8
   Writes:
     highwater load http://127.0.0.1:8080/e --method POST --body '{\"id\":\"${uuid}\"}'
   Any of a thousand:
@@ -80,7 +82,7 @@ Exit status:
   4  answers were not what --expect-… or the mix expects
 The report is printed in any case; standard error says why the status is not 0.")]
 pub(crate) struct Args {
-    /// Where to send requests: http://HOST:PORT/PATH or https://. Several of one host are sent in turn.
+    /// Where to send requests: http://HOST:PORT/PATH or https://; ws:// and wss:// with --ws. Several of one host are sent in turn.
     #[arg(required = true, value_name = "URL")]
     pub(crate) urls: Vec<String>,
 
@@ -181,6 +183,14 @@ pub(crate) struct Args {
     /// HTTP/2: requests on a connection at a time; a closed loop has so many users on each.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "http2", value_parser = clap::value_parser!(u32).range(1..=i64::from(STREAMS_MAX)))]
     pub(crate) streams: u32,
+
+    /// WebSocket: send --body as a message, and wait for the message that answers it. --pipeline sends several at once.
+    #[arg(long, conflicts_with_all = ["http2", "mix", "method", "expect_status", "expect_headers"])]
+    pub(crate) ws: bool,
+
+    /// WebSocket: send messages as binary, not as text.
+    #[arg(long, requires = "ws")]
+    pub(crate) binary: bool,
 
     /// https: file with the certificates of the authorities to trust, in PEM [default: those of the system].
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]

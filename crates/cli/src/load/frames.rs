@@ -1,4 +1,4 @@
-//! What did the frames of HTTP/2 come to, beside the answers?
+//! What did the frames of HTTP/2 and of WebSocket come to, beside the answers?
 
 use highwater_core::http2::ErrorCode;
 
@@ -40,5 +40,33 @@ impl Frames {
 
     pub(crate) fn reset(&mut self, code: ErrorCode) {
         self.problem.get_or_insert_with(|| format!("RST_STREAM {code}"));
+    }
+}
+
+/// What went wrong on connections of WebSocket, beside the messages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closes {
+    /// Connections that the server closed by a close frame.
+    pub(crate) count: u64,
+    /// The first reason that the server gave, in its close frame or by refusing the handshake.
+    pub(crate) problem: Option<String>,
+}
+
+impl Closes {
+    /// Adds those of another client.
+    pub(crate) fn merge(&mut self, other: Closes) {
+        self.count += other.count;
+        self.problem = self.problem.take().or(other.problem);
+    }
+
+    /// The server closed a connection, with this code and reason.
+    pub(crate) fn closed(&mut self, said: Option<(u16, &str)>) {
+        self.count += 1;
+        self.problem.get_or_insert_with(|| match said {
+            None => "the server closed the connection without a reason".to_owned(),
+            Some((code, reason)) => {
+                format!("the server closed the connection with {code} {reason:?}")
+            }
+        });
     }
 }

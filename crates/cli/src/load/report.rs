@@ -85,6 +85,7 @@ fn settings(args: &Args, target: &Shown, outcome: &Outcome) -> Value {
         "threads": args.threads,
         "pipeline": args.pipeline,
         "http": if args.http2 { "2" } else { "1.1" },
+        "ws": args.ws,
         "streams": args.streams,
         "close": args.close,
         "deadline_ms": args.deadline.map(|deadline| deadline.as_secs_f64() * 1e3),
@@ -121,6 +122,8 @@ fn ends(outcome: &Outcome) -> Value {
         "tls_failed": counts.handshakes,
         "stream_resets": counts.stream_resets,
         "streams_refused": counts.streams_refused,
+        "closed": counts.closed,
+        "unupgraded": counts.unupgraded,
         "no_port": counts.no_port,
         "failed": counts.failed,
         "statuses": statuses(&tally.statuses),
@@ -204,6 +207,9 @@ fn handshakes(outcome: &Outcome) -> Value {
 
 /// What HTTP/2 came to, beside its answers; nothing without it.
 fn frames(outcome: &Outcome) -> Value {
+    if let Some(frames) = &outcome.tally.ws {
+        return json!({ "ws_closes": frames.count, "ws_problem": frames.problem });
+    }
     let Some(frames) = &outcome.tally.http2 else { return json!({}) };
     json!({
         "goaways": frames.goaways,
@@ -316,6 +322,8 @@ fn outcomes(args: &Args, outcome: &Outcome) -> String {
         ("malformed", counts.malformed, ""),
         ("TLS failed", counts.handshakes, ""),
         ("stream reset", counts.stream_resets, ""),
+        ("closed", counts.closed, "  by the server"),
+        ("no upgrade", counts.unupgraded, ""),
         ("refused str.", counts.streams_refused, "  REFUSED_STREAM, or behind a GOAWAY"),
         ("no port", counts.no_port, ""),
         ("failed", counts.failed, ""),
@@ -332,6 +340,9 @@ fn outcomes(args: &Args, outcome: &Outcome) -> String {
         out += &tls.cipher.as_ref().map_or(String::new(), |cipher| format!("  {cipher}\n"));
         out +=
             &tls.problem.as_ref().map_or(String::new(), |what| format!("  TLS failed: {what}\n"));
+    }
+    if let Some(what) = tally.ws.as_ref().and_then(|frames| frames.problem.as_ref()) {
+        out += &format!("  WebSocket: {what}\n");
     }
     if let Some(frames) = &tally.http2 {
         out += &match frames.goaways {

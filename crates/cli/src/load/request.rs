@@ -13,6 +13,7 @@ use super::expect::{Body, EXPECT_MAX, Expect};
 use super::message::Message;
 use super::spec::Spec;
 use super::template::{Template, Values};
+use super::upgrade;
 
 /// One kind of request.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Request {
     content: Content,
     /// For HTTP/2.
     pub(crate) http2: Option<Message>,
+    /// For WebSocket.
+    pub(crate) ws: Option<upgrade::Message>,
 }
 
 #[derive(Debug)]
@@ -78,6 +81,7 @@ impl Request {
             expect: (!spec.expect.is_empty()).then(|| spec.expect.clone()),
             content: content(head, has_body.then(|| spec.body.clone())),
             http2: None,
+            ws: None,
         })
     }
 

@@ -24,6 +24,7 @@ use super::target::Target;
 use super::template::Values;
 use super::tls::{self, TlsDialer};
 use super::wire::Wire;
+use super::ws::WebSockets;
 
 /// How often a waiting client wakes up, and the live line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -274,6 +275,15 @@ impl Load {
 
     /// Drives it in the protocol that is asked for.
     fn speak<D: Dial>(self, dialer: D) -> Finished {
+        if let Some(message) =
+            self.plan.requests.list.first().and_then(|request| request.ws.clone())
+        {
+            let sockets = WebSockets::new(dialer, message, self.number as u64);
+            let frames = sockets.frames();
+            let (mut tally, spent) = self.drive(sockets)?;
+            tally.ws = Some(frames.take());
+            return Ok((tally, spent));
+        }
         let Some(setup) = self.http2 else { return self.drive(dialer) };
         let http2 = Http2::new(dialer, setup);
         let frames = http2.frames();

@@ -11,7 +11,7 @@ use highwater_core::histogram::Histogram;
 use highwater_core::time::Instant;
 use highwater_sys::dial::Failure;
 
-use super::frames::Frames;
+use super::frames::{Closes, Frames};
 use super::handshakes::Handshakes;
 use super::hlog::Intervals;
 use super::schedule::Due;
@@ -44,6 +44,14 @@ pub(crate) enum Outcome {
     StreamReset,
     /// The server has not processed the request (REFUSED_STREAM, or a GOAWAY that excludes it).
     StreamRefused,
+    /// A whole message of WebSocket.
+    Message,
+    /// A message that is not what was expected.
+    WrongMessage,
+    /// The server closed the connection by a close frame.
+    Closed,
+    /// The server did not switch to WebSocket.
+    Unupgraded,
     /// This machine had no local port left.
     NoPort,
     /// This machine failed to connect or send in another way, by the error's number.
@@ -85,6 +93,10 @@ pub(crate) struct Counts {
     pub(crate) handshakes: u64,
     pub(crate) stream_resets: u64,
     pub(crate) streams_refused: u64,
+    /// Messages whose connection the server closed.
+    pub(crate) closed: u64,
+    /// Messages for which no connection was upgraded.
+    pub(crate) unupgraded: u64,
     pub(crate) no_port: u64,
     pub(crate) failed: u64,
 }
@@ -93,7 +105,7 @@ impl Counts {
     /// All failures except refusals, time-outs and other statuses.
     pub(crate) fn errors(&self) -> u64 {
         let of_server = self.resets + self.truncated + self.malformed + self.handshakes;
-        let of_streams = self.stream_resets + self.streams_refused;
+        let of_streams = self.stream_resets + self.streams_refused + self.closed + self.unupgraded;
         of_server + of_streams + self.no_port + self.failed
     }
 
@@ -117,6 +129,16 @@ impl Counts {
             Outcome::Handshake => &mut self.handshakes,
             Outcome::StreamReset => &mut self.stream_resets,
             Outcome::StreamRefused => &mut self.streams_refused,
+            Outcome::Message => {
+                self.good += u64::from(in_time);
+                &mut self.ok
+            }
+            Outcome::WrongMessage => {
+                self.bad += 1;
+                &mut self.ok
+            }
+            Outcome::Closed => &mut self.closed,
+            Outcome::Unupgraded => &mut self.unupgraded,
             Outcome::NoPort => &mut self.no_port,
             Outcome::Failed(_) => &mut self.failed,
         };
@@ -137,6 +159,8 @@ impl Counts {
         self.handshakes += other.handshakes;
         self.stream_resets += other.stream_resets;
         self.streams_refused += other.streams_refused;
+        self.closed += other.closed;
+        self.unupgraded += other.unupgraded;
         self.no_port += other.no_port;
         self.failed += other.failed;
     }
@@ -219,6 +243,8 @@ pub(crate) struct Tally {
     pub(crate) tls: Option<Handshakes>,
     /// The frames of HTTP/2.
     pub(crate) http2: Option<Frames>,
+    /// Those of WebSocket.
+    pub(crate) ws: Option<Closes>,
 }
 
 /// Statuses that can be counted.
@@ -253,6 +279,7 @@ impl Tally {
             errno: None,
             tls: None,
             http2: None,
+            ws: None,
         }
     }
 
@@ -354,14 +381,9 @@ impl Tally {
                 if !(200..300).contains(&status) {
                     return self.rejection.record(nanos);
                 }
-                self.latency.record(nanos);
-                if let Some(row) = self.rows.get_mut(request) {
-                    row.latency.record(nanos);
-                }
-                if let Some(intervals) = &mut self.intervals {
-                    intervals.record(now, nanos);
-                }
+                self.succeeded(request, now, nanos);
             }
+            Outcome::Message | Outcome::WrongMessage => self.succeeded(request, now, nanos),
             Outcome::Refused | Outcome::Reset => self.rejection.record(nanos),
             Outcome::Malformed(what) => {
                 self.malformation.get_or_insert(what);
@@ -371,6 +393,19 @@ impl Tally {
             }
             Outcome::StreamReset | Outcome::StreamRefused => self.rejection.record(nanos),
             Outcome::TimedOut | Outcome::Truncated | Outcome::Handshake | Outcome::NoPort => {}
+            Outcome::Closed | Outcome::Unupgraded => {}
+        }
+    }
+
+    /// The time of a 2xx, or of a message.
+    #[inline]
+    fn succeeded(&mut self, request: usize, now: Instant, nanos: u64) {
+        self.latency.record(nanos);
+        if let Some(row) = self.rows.get_mut(request) {
+            row.latency.record(nanos);
+        }
+        if let Some(intervals) = &mut self.intervals {
+            intervals.record(now, nanos);
         }
     }
 
@@ -441,6 +476,10 @@ impl Tally {
         self.malformation = self.malformation.or(other.malformation);
         self.errno = self.errno.or(other.errno);
         match (&mut self.tls, other.tls.take()) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (mine, theirs) => *mine = mine.take().or(theirs),
+        }
+        match (&mut self.ws, other.ws.take()) {
             (Some(mine), Some(theirs)) => mine.merge(theirs),
             (mine, theirs) => *mine = mine.take().or(theirs),
         }

@@ -3,13 +3,15 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
+use highwater_core::websocket::Kind;
+
 use super::args::{Args, BODY_MAX, MESSAGES_MAX, URLS_MAX};
 use super::expect::{Body, Expect};
 use super::message::Message;
 use super::request::{Request, Requests, check_path, header};
 use super::spec::Spec;
 use super::template::Template;
-use super::{files, mix, tls};
+use super::{files, mix, tls, upgrade};
 
 /// Bytes of a file of headers, at most.
 const HEADER_FILE_MAX: usize = 64 * 1024;
@@ -75,7 +77,8 @@ pub(crate) fn resolve(args: &Args, texts: Texts) -> Result<Target, String> {
     if args.urls.len() > URLS_MAX {
         return Err(format!("{} URLs; give {URLS_MAX} at most", args.urls.len()));
     }
-    let urls: Vec<Url> = args.urls.iter().map(|url| parse(url)).collect::<Result<_, _>>()?;
+    let urls: Vec<Url> =
+        args.urls.iter().map(|url| parse(url, args.ws)).collect::<Result<_, _>>()?;
     let first = urls.first().ok_or("no URL was given")?;
     if urls.iter().any(|url| url.is_tls != first.is_tls) {
         return Err(format!("{}: all URLs must be http://, or all https://", args.urls.join(" ")));
@@ -103,6 +106,10 @@ pub(crate) fn resolve(args: &Args, texts: Texts) -> Result<Target, String> {
         if args.http2 {
             request.http2 = Some(Message::new(spec, scheme, &first.authority)?);
         }
+        if args.ws {
+            let kind = if args.binary { Kind::Binary } else { Kind::Text };
+            request.ws = Some(upgrade::Message::new(spec, &first.authority, kind)?);
+        }
         Ok(request)
     };
     let list = specs.iter().map(request).collect::<Result<Vec<_>, String>>()?;
@@ -122,12 +129,14 @@ pub(crate) fn resolve(args: &Args, texts: Texts) -> Result<Target, String> {
     Ok(Target { address, requests: Requests { list, is_mix: args.mix.is_some() }, tls })
 }
 
-fn parse(url: &str) -> Result<Url, String> {
+fn parse(url: &str, ws: bool) -> Result<Url, String> {
     let refuse = |what: &str| format!("{url:?}: {what}; write http://HOST[:PORT]/PATH");
-    let is_tls = url.starts_with("https://");
+    let is_tls = url.starts_with("https://") || url.starts_with("wss://");
     let rest = match url.split_once("://") {
         Some(("http", rest)) => rest,
         Some(("https", rest)) => rest,
+        Some(("ws" | "wss", rest)) if ws => rest,
+        Some(("ws" | "wss", _)) => return Err(format!("{url:?}: write --ws with it")),
         _ => return Err(refuse("is not an http:// or https:// URL")),
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

@@ -199,6 +199,8 @@ impl Outcome {
             (counts.truncated, "cut off".to_owned()),
             (counts.malformed, "malformed".to_owned()),
             (counts.handshakes, "with failed TLS".to_owned()),
+            (counts.closed, "on connections that the server closed".to_owned()),
+            (counts.unupgraded, "without an upgrade".to_owned()),
             (counts.stream_resets, "on streams that the server reset".to_owned()),
             (counts.streams_refused, "on streams that the server refused".to_owned()),
             (counts.no_port + counts.failed, "without a connection".to_owned()),
@@ -214,7 +216,8 @@ impl Outcome {
             }
             false => {
                 let http2 = self.tally.http2.as_ref().and_then(|frames| frames.problem.as_deref());
-                let why = http2.or(self.tally.malformation);
+                let ws = self.tally.ws.as_ref().and_then(|frames| frames.problem.as_deref());
+                let why = http2.or(ws).or(self.tally.malformation);
                 let why = why.map_or(String::new(), |why| format!(" ({why})"));
                 format!("{}{why}", said.join(", "))
             }

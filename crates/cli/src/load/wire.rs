@@ -23,6 +23,9 @@ pub(crate) struct Batch<'a> {
     pub(crate) scratch: &'a mut Vec<u8>,
 }
 
+/// Stands for the status of a message of WebSocket, which has none.
+pub(crate) const MESSAGE: u16 = 0;
+
 /// What happened.
 pub(crate) enum Happened<'a> {
     /// To a connection.

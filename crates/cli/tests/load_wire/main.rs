@@ -3,6 +3,7 @@
 mod http2;
 mod nginx;
 mod tls;
+mod ws;
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};

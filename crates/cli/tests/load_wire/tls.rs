@@ -1,6 +1,9 @@
 //! https: trust, names, resumption, and servers that do not speak TLS.
 
 use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use rustls::{ServerConnection, StreamOwned};
 
 use super::nginx::Nginx;
 use super::{count, file, highwater, load, serve, well};
@@ -82,14 +85,30 @@ fn who_is_not_trusted_gets_no_request() {
     well(&[&format!("https://localhost:{}/", nginx.tls.port()), "--ca", &nginx.ca]);
 }
 
-/// A rustls server with a certificate for `name`, valid until `year`, which answers each connection once.
-fn server(name: &str, year: i32) -> (std::net::SocketAddr, String) {
+/// One that answers each connection once.
+fn server(name: &str, year: i32) -> (SocketAddr, String) {
+    server_of(name, year, |mut stream| {
+        let mut request = [0; 4096];
+        if stream.read(&mut request).is_ok_and(|len| len > 0) {
+            let answer = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+            let _ = stream.write_all(answer.as_bytes());
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+    })
+}
+
+/// A rustls server with a certificate for `name`, valid until `year`, and the file with that.
+pub(super) fn server_of(
+    name: &str,
+    year: i32,
+    on_stream: impl Fn(StreamOwned<ServerConnection, TcpStream>) + Send + Sync + Clone + 'static,
+) -> (SocketAddr, String) {
     let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("a name");
     params.not_before = rcgen::date_time_ymd(2000, 1, 1);
     params.not_after = rcgen::date_time_ymd(year, 1, 1);
     let key = rcgen::KeyPair::generate().expect("there is randomness");
     let certificate = params.self_signed(&key).expect("is complete");
-    let ca = file(&format!("{name}-{year}.pem"), certificate.pem().as_bytes());
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -100,16 +119,10 @@ fn server(name: &str, year: i32) -> (std::net::SocketAddr, String) {
         .expect("the key is the certificate's");
     let config = std::sync::Arc::new(config);
     let address = serve(move |stream| {
-        let tls = rustls::ServerConnection::new(config.clone()).expect("is configured");
-        let mut stream = rustls::StreamOwned::new(tls, stream);
-        let mut request = [0; 4096];
-        if stream.read(&mut request).is_ok_and(|len| len > 0) {
-            let answer = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
-            let _ = stream.write_all(answer.as_bytes());
-            stream.conn.send_close_notify();
-            let _ = stream.flush();
-        }
+        let tls = ServerConnection::new(config.clone()).expect("is configured");
+        on_stream(StreamOwned::new(tls, stream));
     });
+    let ca = file(&format!("{name}-{}.pem", address.port()), certificate.pem().as_bytes());
     (address, ca.display().to_string())
 }
 

@@ -6,7 +6,7 @@ use highwater_sys::dial::{Arrival, Event, Failure};
 
 use super::super::expect::{Check, Expect};
 use super::super::tally::Outcome;
-use super::super::wire::Happened;
+use super::super::wire::{Happened, MESSAGE};
 use super::{AWAY, Core, KERNEL_TICK, LINGER, LINGERING_MAX, State, Todo};
 
 impl Core {
@@ -127,18 +127,20 @@ impl Core {
     /// The result of an answer, compared with the expected one.
     #[inline]
     fn judge(&mut self, index: u32, status: u16) -> Outcome {
+        let is_message = status == MESSAGE;
+        let right = if is_message { Outcome::Message } else { Outcome::Answered(status) };
         if !self.checking {
-            return Outcome::Answered(status);
+            return right;
         }
         let request = &self.plan.requests.list[self.connections[index as usize].request as usize];
         let expect = request.expect.as_ref();
-        let Some(expect) = expect else { return Outcome::Answered(status) };
+        let Some(expect) = expect else { return right };
         let Some(wrong) = self.checks[index as usize].end(expect) else {
             self.tally.met += 1;
-            return Outcome::Answered(status);
+            return right;
         };
         self.tally.wrong(|| format!("{}: {wrong}", request.name));
-        Outcome::Wrong(status)
+        if is_message { Outcome::WrongMessage } else { Outcome::Wrong(status) }
     }
 
     /// An answer that came at `arrived` is read at `now`.
