@@ -45,7 +45,7 @@ const CORE_DEPENDENCIES: &[&str] = &["bytes"];
 
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
 const MODULES: &[&[&str]] = &[
-    &["escape", "proxies"],
+    &["choice", "escape", "proxies"],
     &["logging", "machine"],
     &["cache", "metrics"],
     &["admission"],

@@ -101,6 +101,7 @@
 pub mod admission;
 pub mod app;
 pub mod cache;
+mod choice;
 mod escape;
 pub mod layers;
 pub mod logging;

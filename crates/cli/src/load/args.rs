@@ -104,6 +104,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(BURST_MAX)))]
     pub(crate) burst: u32,
 
+    /// Open loop: send nothing after --duration, and only wait for answers. Without it the load goes on until
+    /// everything measured has been answered, so that the last requests meet the same load as the others.
+    #[arg(long, requires = "rate")]
+    pub(crate) stop_at_end: bool,
+
     /// How long to measure, up to 24h.
     #[arg(short, long, default_value = "10s", value_parser = parse_duration)]
     pub(crate) duration: Duration,

@@ -328,7 +328,8 @@ fn demand(args: &Args, span: Span, number: u32, connections: usize) -> Demand {
     let threads = f64::from(args.threads);
     let (phase, seed) = (f64::from(number) / threads, args.seed.wrapping_add(number.into()));
     let schedule = Schedule::new(args.arrivals, rate / threads, span.start, phase, seed);
-    Demand::open(schedule.in_bursts(args.burst))
+    let end = if args.stop_at_end { span.to } else { Instant::MAX };
+    Demand::open(schedule.in_bursts(args.burst).until(end))
 }
 
 /// One client thread, from the first request to the end of the last measured one.

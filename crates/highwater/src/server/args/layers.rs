@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::builder::Resettable;
@@ -20,11 +19,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
 
+use super::ServerArgs;
 use super::file::{self, Entry, File};
 use super::idle::Idle;
 use super::source::{Source, told};
-use super::value::listed;
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
+use crate::choice::listed;
 use crate::server::config::ServerConfig;
 use crate::server::listen;
 use crate::server::listener::Listen;
@@ -88,36 +88,40 @@ pub fn try_parse_checked_from<P: Parser>(
     let mut bare = without_variables(command.clone());
     let mut matches =
         bare.try_get_matches_from_mut(words).map_err(|error| layers.explain(&mut bare, error))?;
-    layers.check_addresses(&mut bare, &matches)?;
-    layers.check_limiter(&mut bare, &matches)?;
     let given = matches.clone();
+    let mut idle_here = Vec::new();
+    if let Some(server) = ServerArgs::read(&given) {
+        layers.check_addresses(&mut bare, &server)?;
+        layers.check_limiter(&mut bare, &server)?;
+        idle_here = idle_of_server(&server);
+    }
     let parsed = P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut bare))?;
-    let idle = idle_of_server(&given).into_iter().chain(idle(&parsed));
-    layers.refuse_idle(&mut bare, &given, idle)?;
+    idle_here.extend(idle(&parsed));
+    layers.refuse_idle(&mut bare, &given, idle_here)?;
     Ok(parsed)
 }
 
 /// Settings of the server that have no effect in combination with its others.
-fn idle_of_server(matches: &ArgMatches) -> Vec<Idle> {
-    let shed = matches.try_get_one::<Shed>("shed").ok().flatten();
-    let Some(shed @ (Shed::None | Shed::App | Shed::Accept)) = shed else { return Vec::new() };
-    let name = shed.name();
+fn idle_of_server(server: &ServerConfig) -> Vec<Idle> {
+    let Some(shed @ (Shed::None | Shed::App | Shed::Accept)) = server.shed else {
+        return Vec::new();
+    };
     let gate =
-        format!("--shed {name} has no gate in the kernel; use --shed kernel, or leave this out");
+        format!("--shed {shed} has no gate in the kernel; use --shed kernel, or leave this out");
     let mut idle = Vec::new();
     // "auto" asks for nothing.
-    if matches.get_one("gate") != Some(&GateChoice::Auto) {
+    if server.gate != GateChoice::Auto {
         idle.push(Idle::new("gate", gate));
     }
-    if *shed != Shed::Accept && matches.get_one("refuse") != Some(&Refuse::Auto) {
+    if shed != Shed::Accept && server.refuse != Refuse::Auto {
         let refuse =
-            format!("--shed {name} decides what is refused; use another --shed, or leave it out");
+            format!("--shed {shed} decides what is refused; use another --shed, or leave it out");
         idle.push(Idle::new("refuse", refuse));
     }
-    if *shed == Shed::None {
+    if shed == Shed::None {
         let limit = "--shed none has no limit; use another --shed, or leave this out";
         idle.push(Idle::new("limiter", limit));
-        if matches.get_one::<Option<u32>>("connection_limit").is_some_and(Option::is_some) {
+        if server.connection_limit.is_some() {
             idle.push(Idle::new("connection-limit", limit));
         }
     }
@@ -321,15 +325,10 @@ impl Layers {
     }
 
     /// Two listeners on one address would share its connections at random.
-    fn check_addresses(&self, command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
-        let listen: Vec<&Listen> =
-            matches.try_get_many("listen").ok().flatten().into_iter().flatten().collect();
-        let metrics = matches.try_get_one::<Option<SocketAddr>>("metrics").ok().flatten();
-        let is_default = metrics.is_none();
-        let default = ServerConfig::default().metrics;
-        let metrics = *metrics.unwrap_or(&default);
+    fn check_addresses(&self, command: &mut Command, server: &ServerConfig) -> Result<(), Error> {
+        let metrics = server.metrics;
         let first = [Listen::tcp(listen::DEFAULT)];
-        let listen = if listen.is_empty() { first.iter().collect() } else { listen };
+        let listen = if server.listen.is_empty() { &first } else { &server.listen[..] };
         for (index, address) in listen.iter().map(|listen| listen.address()).enumerate() {
             if address.tcp().is_some_and(|address| address.port() == 0) {
                 continue;
@@ -338,7 +337,8 @@ impl Layers {
                 ("listen", "listed twice; leave one out".to_owned())
             } else if metrics.is_some() && metrics == address.tcp() {
                 let names = ("listen", "metrics");
-                let (name, other) = if is_default { names } else { (names.1, names.0) };
+                let (name, other) =
+                    if server.metrics_is_fixed { (names.1, names.0) } else { names };
                 (name, format!("the same as --{other}; use another port, or --metrics off"))
             } else {
                 continue;
@@ -350,12 +350,10 @@ impl Layers {
     }
 
     /// Either the operator knows the limit or an algorithm finds it.
-    fn check_limiter(&self, command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
-        let limiter = matches.try_get_one::<Limiter>("limiter").ok().flatten().copied();
-        let limit = matches.try_get_one::<Option<u32>>("connection_limit").ok().flatten();
-        let Some(limit) = limit.copied() else { return Ok(()) };
-        let Err(remedy) = admission::check_limiter(limiter, limit) else { return Ok(()) };
-        let name = limiter.map_or("fixed", Limiter::name);
+    fn check_limiter(&self, command: &mut Command, server: &ServerConfig) -> Result<(), Error> {
+        let checked = admission::check_limiter(server.limiter, server.connection_limit);
+        let Err(remedy) = checked else { return Ok(()) };
+        let name = server.limiter.map_or("fixed", Limiter::name);
         let message = told("limiter", name, self.source("limiter"), remedy);
         Err(command.error(ErrorKind::ValueValidation, message))
     }
