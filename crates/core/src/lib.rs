@@ -26,3 +26,4 @@ pub mod protocol;
 pub mod route;
 pub mod time;
 pub mod timer;
+pub mod websocket;
