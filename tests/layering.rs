@@ -46,12 +46,12 @@ const CORE_DEPENDENCIES: &[&str] = &["bytes"];
 
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
 const MODULES: &[&[&str]] = &[
-    &["choice", "escape", "proxies"],
+    &["choice", "content", "escape", "proxies"],
     &["logging", "machine"],
     &["cache", "metrics"],
     &["admission"],
     &["app"],
-    &["layers"],
+    &["files", "layers"],
     &["server"],
     &["tower"],
     &["sim"],
