@@ -91,7 +91,7 @@ pub(super) fn run(
 fn missing(record: &Record, plan: &Plan, cells: &[&Cell]) -> usize {
     let rows = |cell: &&Cell| {
         let twice = if cell.has_aa() { 2 } else { 0 };
-        (plan.parties_of(cell).count() + twice) * cell.rounds(plan) as usize
+        (plan.contenders_of(cell).count() + twice) * cell.rounds(plan) as usize
     };
     let all: usize = cells.iter().map(rows).sum();
     let is_asked = |row: &&Row| cells.iter().any(|cell| cell.name == row.cell);
@@ -179,7 +179,7 @@ impl Run<'_> {
     /// The contenders of a round, in random order. After the plan's rounds: those with too few pairs with the
     /// baseline, and the baseline.
     fn contenders(&self, record: &Record, cell: &Cell, round: u32) -> Vec<String> {
-        let names: Vec<&str> = self.plan.parties_of(cell).collect();
+        let names: Vec<&str> = self.plan.contenders_of(cell).collect();
         let mut chosen = names.clone();
         let rounds = cell.rounds(self.plan);
         if round >= rounds && (cell.is_overload() || round >= 2 * rounds) {

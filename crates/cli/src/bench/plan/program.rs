@@ -177,7 +177,7 @@ impl Plan {
     }
 
     /// The names of the contenders in `cell`.
-    pub(crate) fn parties_of<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn contenders_of<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a str> {
         self.contenders().map(Contender::name).filter(|name| cell.is_for(name))
     }
 

@@ -124,7 +124,7 @@ fn shipped_plans() {
         if plan.quick.is_some() {
             let quick = plan.clone().shortened().expect("it has a shorter form");
             assert!(!quick.cells.is_empty(), "{path:?}");
-            let of_none = |cell: &super::Cell| quick.parties_of(cell).next().is_none();
+            let of_none = |cell: &super::Cell| quick.contenders_of(cell).next().is_none();
             assert!(!quick.cells.iter().any(of_none), "{path:?}");
         }
         let stem = path.file_stem().expect("it has a name");

@@ -69,7 +69,7 @@ fn a_plan_of_programs() {
     assert_eq!((first.path.as_str(), paced.path.as_str()), ("/plaintext", "/other"));
     assert_eq!((first.expect.as_deref(), paced.expect.as_deref()), (Some("Hello"), Some("Hello")));
     assert!(first.has_aa() && !paced.has_aa());
-    assert_eq!(plan.parties_of(paced).collect::<Vec<_>>(), ["load"]);
+    assert_eq!(plan.contenders_of(paced).collect::<Vec<_>>(), ["load"]);
     let background = |program: usize| plan.server_beside(&plan.programs[program], first);
     assert_eq!(background(0).map(|server| server.name.as_str()), Some("ours"));
     assert_eq!(plan.programs[1].measured_program(), "highwater");
