@@ -82,7 +82,8 @@ Exit status:
   4  answers were not what --expect-… or the mix expects
 The report is printed in any case; standard error says why the status is not 0.")]
 pub(crate) struct Args {
-    /// Where to send requests: http://HOST:PORT/PATH or https://; ws:// and wss:// with --ws. Several of one host are sent in turn.
+    /// Where to send requests: http://HOST:PORT/PATH or https://; ws:// and wss:// with --ws. Several of one host are
+    /// sent in turn.
     #[arg(required = true, value_name = "URL")]
     pub(crate) urls: Vec<String>,
 

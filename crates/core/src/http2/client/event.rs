@@ -47,6 +47,6 @@ pub enum Event<'a> {
     Failed(u32, Failure),
     /// GOAWAY: no stream can be begun any more. Those that stay open will be answered.
     GoAway(ErrorCode, &'a [u8]),
-    /// The server's settings have come, the first of them or others: [`Connection::room`] may have changed.
+    /// The server has sent settings, the first or others: [`room`](super::Connection::room) may have changed.
     Settings,
 }
