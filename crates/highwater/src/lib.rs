@@ -91,6 +91,7 @@
 //! | `testing` | | [`testing::Client`]; for `[dev-dependencies]` |
 //! | `files` | | `files::StaticFiles`: a folder, served below a path |
 //! | `compression` | | `layers::compression`: gzip, brotli, zstd; builds libzstd, which needs a C compiler |
+//! | `validation` | | `Valid`: values that their own rules allow, by `#[derive(garde::Validate)]` |
 //! | `headers` | | `TypedHeader`, and the `headers` crate |
 //! | `cookies` | | `cookies`: cookies that answers set, plain, signed and encrypted |
 //! | `journal` | | [`journal`]: a durable record log |
@@ -156,4 +157,6 @@ mod pages {
     struct Tls;
     #[doc = include_str!("../../../docs/content.md")]
     struct Content;
+    #[doc = include_str!("../../../docs/layers.md")]
+    struct Layers;
 }

@@ -59,7 +59,7 @@ impl TrustedProxies {
     }
 
     /// The same, where `values` has the values of a field.
-    fn client_by<'v, V: Iterator<Item = &'v [u8]>>(
+    pub(crate) fn client_by<'v, V: Iterator<Item = &'v [u8]>>(
         &self,
         peer: Option<IpAddr>,
         values: impl Fn(&'static str) -> V,

@@ -514,3 +514,41 @@ fn layers_have_one_instance_a_worker() {
         }
     }
 }
+
+/// Purpose: layers that want the future within them to be `Send` compile around native routes, and work: axum's own
+/// middleware around a handler whose future is not `Send`.
+#[test]
+fn layers_that_want_a_send_future() {
+    use axum::middleware::{self, Next};
+    use tower_http::map_request_body::MapRequestBodyLayer;
+
+    async fn name(request: axum::extract::Request, next: Next) -> axum::response::Response {
+        if request.headers().contains_key("x-refused") {
+            return axum::response::IntoResponse::into_response(http::StatusCode::FORBIDDEN);
+        }
+        let mut response = next.run(request).await;
+        response.headers_mut().insert("x-named", HeaderValue::from_static("yes"));
+        response
+    }
+
+    async fn native(content: String) -> String {
+        let not_send = Rc::new(Cell::new(content.len()));
+        tokio::task::yield_now().await;
+        format!("{} bytes", not_send.get())
+    }
+
+    let app = || {
+        Router::new()
+            .layer(tower_layer::Stack::new(
+                middleware::from_fn(name),
+                MapRequestBodyLayer::new(axum::body::Body::new), // The outer one of the two.
+            ))
+            .post("/", native)
+    };
+    on_both(app, |server| {
+        let answer = ask(server, "POST /", "", b"12345");
+        assert_eq!((answer.status, answer.text()), (200, "5 bytes"));
+        assert_eq!(answer.field("x-named"), Some("yes"));
+        assert_eq!(ask(server, "POST /", "x-refused: 1\r\n", b"").status, 403);
+    });
+}

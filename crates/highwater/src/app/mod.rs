@@ -74,8 +74,10 @@ pub use extract::TypedHeader;
 pub use extract::cookie_jar as cookies;
 pub use extract::{
     Accept, AcceptLanguage, Awaited, Begun, BodyUse, Cookies, Extension, FromHeader, FromRequest,
-    FromRequestAsync, Header, MatchedPath, PeerAddr, RawQuery, Requirements, State,
+    FromRequestAsync, Header, MatchedPath, PeerAddr, Preconditions, RawQuery, Requirements, State,
 };
+#[cfg(feature = "validation")]
+pub use extract::{FIELD_ERRORS_MAX, Holds, Valid};
 #[cfg(feature = "json")]
 pub use extract::{Form, Json, Path, Query};
 pub use fixed::{Fixed, fixed};

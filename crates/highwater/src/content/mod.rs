@@ -7,7 +7,6 @@
 pub(crate) mod coding;
 #[cfg(feature = "files")]
 pub(crate) mod media_type;
-#[cfg(feature = "files")]
 pub(crate) mod precondition;
 #[cfg(feature = "files")]
 pub(crate) mod range;

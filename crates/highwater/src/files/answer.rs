@@ -53,7 +53,7 @@ impl Representation {
                 self.validate(&mut response);
                 return response;
             }
-            Verdict::Failed => return failed().into_response(),
+            Verdict::Failed => return Error::precondition_failed().into_response(),
         }
         // `Range` means something in `GET` only (section 14.2).
         let is_asked =
@@ -137,11 +137,6 @@ impl Representation {
             response.set_header(header::LAST_MODIFIED, of.modified_field.clone());
         }
     }
-}
-
-fn failed() -> Error {
-    let message = "the file is not in the state that the request's condition names";
-    Error::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", message)
 }
 
 fn not_there(size: u64) -> Error {

@@ -364,7 +364,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> Option<HeaderValue> {
 
 /// Whether an origin is written as browsers write it (HTML §7.1.1, "serialization of an origin"): with any
 /// other, none would ever be equal.
-fn check_origin(origin: &str) -> Result<(), String> {
+pub(super) fn check_origin(origin: &str) -> Result<(), String> {
     if origin == "*" {
         return Err(String::from("write `.any_origin()`"));
     }

@@ -1,8 +1,8 @@
 //! Ready-made layers that most services need.
 //!
 //! Give them to [`Router::layer`](crate::Router::layer), in the order in which a request is to pass them.
-//! Both of these cover everything of their router, refusals included; changes that they make to every
-//! response alike cost a [`fixed`](crate::fixed) answer nothing.
+//! [`cors`], [`security_headers`] and [`access_log`] cover everything of their router, refusals included; changes that are
+//! the same for every response cost a [`fixed`](crate::fixed) answer nothing.
 //!
 //! ```
 //! use highwater::layers::{cors, security_headers};
@@ -15,12 +15,22 @@
 //! # app.build().unwrap();
 //! ```
 
+mod access_log;
 #[cfg(feature = "compression")]
 mod compression;
 mod cors;
+mod csrf;
+mod etag;
+mod rate_limit;
 mod security_headers;
+mod spans;
 
+pub use access_log::{AccessLog, access_log};
 #[cfg(feature = "compression")]
 pub use compression::{COMPRESSED_AT_ONCE_MAX, Compression, compression};
 pub use cors::{Cors, cors};
+pub use csrf::{Csrf, csrf};
+pub use etag::etag;
+pub use rate_limit::{RateLimit, rate_limit};
 pub use security_headers::{SecurityHeaders, security_headers};
+pub use spans::spans;

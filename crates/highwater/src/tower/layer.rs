@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body as HttpBody;
+use send_wrapper::SendWrapper;
 use tower_layer::Layer as TowerLayer;
 use tower_service::Service;
 
@@ -87,7 +88,11 @@ struct Way {
 pub struct Inner;
 
 /// The future of an answer by [`Inner`].
-pub type InnerFuture = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>>>>;
+///
+/// It is `Send`, as many layers want it, though what it runs is not: a request stays on the thread of its worker, and so does
+/// this. If a layer moves it to another thread all the same, it panics there, and the request is answered 500.
+pub type InnerFuture =
+    Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
 impl<B> Service<http::Request<B>> for Inner
 where
@@ -103,10 +108,10 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> InnerFuture {
-        Box::pin(async move {
+        Box::pin(SendWrapper::new(async move {
             let response = go_on(request).await;
             Ok(to_http(response.unwrap_or_else(IntoResponse::into_response)))
-        })
+        }))
     }
 }
 

@@ -109,6 +109,7 @@ impl Build {
             known.retain(|(id, _)| *id != state.id);
             known.push((state.id, state.value));
         }
+        self.wants_peer |= layers.iter().any(|layer| layer.wants_peer);
         for problem in layers.iter().flat_map(|layer| layer.problems()) {
             self.problems.push(format!("{place}: {problem}"));
         }

@@ -17,11 +17,14 @@ mod json;
 mod path;
 #[cfg(feature = "json")]
 mod path_shape;
+mod preconditions;
 mod state;
 #[cfg(feature = "json")]
 mod text;
 #[cfg(feature = "headers")]
 mod typed_header;
+#[cfg(feature = "validation")]
+mod valid;
 
 use std::any::TypeId;
 
@@ -37,9 +40,12 @@ pub use head::{Cookies, FromHeader, Header, MatchedPath, PeerAddr, RawQuery};
 pub use json::Json;
 #[cfg(feature = "json")]
 pub use path::Path;
+pub use preconditions::Preconditions;
 pub use state::{Extension, State};
 #[cfg(feature = "headers")]
 pub use typed_header::TypedHeader;
+#[cfg(feature = "validation")]
+pub use valid::{FIELD_ERRORS_MAX, Holds, Valid};
 
 #[cfg(feature = "json")]
 pub(in crate::app) use path_shape::PathCheck;
@@ -58,6 +64,7 @@ pub(in crate::app) use path_shape::PathCheck;
 /// | [`Header<T>`], [`Cookies`] | one header field |
 /// | `TypedHeader<H>`, `CookieJar` | the same by a crate, with the features `headers` and `cookies` |
 /// | [`Accept`], [`AcceptLanguage`] | what the client prefers |
+/// | [`Preconditions`] | the state of a resource that the client speaks of: `If-Match`, `If-None-Match` |
 /// | [`Disconnected`](super::Disconnected) | signals that the client has disconnected |
 /// | [`PeerAddr`], [`MatchedPath`] | the address it came from, and the route it took |
 /// | [`Awaited<T>`] | a value that has to be waited for ([`FromRequestAsync`]) |

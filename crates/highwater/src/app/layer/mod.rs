@@ -120,6 +120,7 @@ pub struct Layer {
     pub(super) on_end: Option<Arc<End>>,
     pub(super) per_worker: Option<(LayerKey, Arc<MakeLocal>)>,
     pub(super) covers_everything: bool,
+    pub(super) wants_peer: bool,
     problems: Vec<String>,
 }
 
@@ -201,6 +202,12 @@ impl Layer {
     /// server's own answers, too. Not for layers with an asynchronous part.
     pub fn everywhere(mut self) -> Self {
         self.covers_everything = true;
+        self
+    }
+
+    /// Looks up the peers' addresses, for [`Request::peer`], in the whole application.
+    pub fn peer_addresses(mut self) -> Self {
+        self.wants_peer = true;
         self
     }
 

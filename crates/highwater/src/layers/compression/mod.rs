@@ -68,7 +68,7 @@ type Test = dyn Fn(&Request<'_>, &Response) -> bool + Send + Sync;
 /// client.set_header("accept-encoding", "gzip");
 /// let response = client.get("/");
 /// assert_eq!(response.header("content-encoding"), Some("gzip"));
-/// assert!(response.body().len() < 100);
+/// assert!(response.body.len() < 100);
 /// ```
 pub fn compression() -> Compression {
     Compression { bytes_min: BYTES_MIN, types: Vec::new(), unless: Vec::new() }
@@ -126,7 +126,7 @@ impl Compression {
     }
 
     fn may_compress(&self, request: &Request<'_>, response: &Response) -> bool {
-        let length = response.body().len();
+        let length = response.body.len();
         if length.is_some_and(|length| length < self.bytes_min.max(1)) {
             return false;
         }

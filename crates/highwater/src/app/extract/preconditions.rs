@@ -1,0 +1,96 @@
+//! Does the client speak of the state that the resource is in?
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use highwater_core::http::{Fields, OwnedHead};
+use highwater_core::time::UnixSeconds;
+use http::{Method, StatusCode};
+
+use super::FromRequest;
+use crate::app::error::Error;
+use crate::app::request::Request;
+use crate::content::precondition::{Validators, Verdict, judge};
+
+/// The conditions under which a client wants its request to be done (`If-Match`, `If-None-Match`, RFC 9110 §13.1): so that two
+/// who change the same thing do not overwrite each other's changes.
+///
+/// ```
+/// use highwater::testing::Client;
+/// use highwater::{Error, Preconditions, Router, StatusCode};
+///
+/// fn replace(conditions: Preconditions) -> Result<StatusCode, Error> {
+///     let current = "\"version 7\""; // As `GET` answers in `ETag`.
+///     conditions.check(Some(current))?;
+///     Ok(StatusCode::NO_CONTENT)
+/// }
+///
+/// let client = Client::new(Router::new().put("/article", replace));
+/// client.set_header("if-match", "\"version 6\"");
+/// assert_eq!(client.put("/article", "").status, 412);
+/// client.set_header("if-match", "\"version 7\"");
+/// assert_eq!(client.put("/article", "").status, 204);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Preconditions {
+    is_read: bool,
+    /// With the four fields that there are.
+    head: Option<OwnedHead>,
+}
+
+const FIELDS: [&str; 2] = ["if-match", "if-none-match"];
+
+impl Preconditions {
+    /// Whether the client has named a state. Some services answer 428 if it has not.
+    pub fn is_conditional(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// Compares them with the current state: its entity tag with quotes, `None` if the resource does not exist.
+    ///
+    /// # Errors
+    /// 412 `precondition_failed` if the request is about another state.
+    pub fn check(&self, tag: Option<&str>) -> Result<(), Error> {
+        let Some(head) = &self.head else { return Ok(()) };
+        let head = head.head();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let verdict = match tag {
+            Some(tag) => {
+                let validators = Validators { tag: Some(tag.as_bytes()), modified: None };
+                judge(head.headers(), self.is_read, validators, UnixSeconds(now.as_secs()))
+            }
+            // Nothing matches what is not there, not even `*`.
+            None if head.headers().get("if-match").is_some() => Verdict::Failed,
+            None => Verdict::Proceed,
+        };
+        match verdict {
+            Verdict::Proceed | Verdict::NotModified => Ok(()),
+            Verdict::Failed => Err(Error::precondition_failed()),
+        }
+    }
+}
+
+/// Never fails.
+impl FromRequest for Preconditions {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        let is_read = matches!(request.method(), Method::GET | Method::HEAD);
+        Ok(Preconditions { is_read, head: conditions(request.headers()) })
+    }
+}
+
+fn conditions(fields: Fields<'_>) -> Option<OwnedHead> {
+    let conditions =
+        FIELDS.into_iter().flat_map(|name| fields.get_all(name).map(move |value| (name, value)));
+    let mut conditions = conditions.peekable();
+    conditions.peek()?;
+    let mut head = OwnedHead::new("GET", "/", Default::default())?;
+    head.set_fields(conditions);
+    Some(head)
+}
+
+impl Error {
+    /// 412 `precondition_failed`: the resource is in another state than the client believes.
+    pub fn precondition_failed() -> Self {
+        let message = "the resource is not in the state that the request's condition names";
+        Error::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", message)
+    }
+}

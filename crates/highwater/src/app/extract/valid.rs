@@ -1,0 +1,123 @@
+//! Values that are checked before a handler gets them.
+
+use garde::Validate;
+use serde::Serialize;
+
+use super::{BodyUse, Form, FromRequest, Json, Path, Query, Requirements};
+use crate::app::error::Error;
+use crate::app::request::Request;
+
+/// At most this many wrong fields are named: a long list of wrong values does not make a long answer.
+pub const FIELD_ERRORS_MAX: usize = 100;
+
+/// A value that its own rules allow: those that `#[derive(garde::Validate)]` makes of its attributes. `T` is [`Json`],
+/// [`Query`], [`Form`] or [`Path`] of such a type.
+///
+/// If rules are broken, the request is answered 422 `validation_failed`, with all wrong fields at once in
+/// [`details`](Error::details): `[{"field":"email","message":"…"}]`, at most 100. What is no value of the type at all is
+/// refused by `T` itself, as without `Valid`.
+///
+/// ```
+/// use garde::Validate;
+/// use highwater::testing::Client;
+/// use highwater::{Json, Router, StatusCode, Valid};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, Validate)]
+/// struct NewUser {
+///     #[garde(length(min = 1, max = 50))]
+///     name: String,
+///     #[garde(range(min = 18))]
+///     age: u8,
+/// }
+///
+/// fn create(Valid(Json(user)): Valid<Json<NewUser>>) -> (StatusCode, String) {
+///     (StatusCode::CREATED, user.name)
+/// }
+///
+/// let client = Client::new(Router::new().post("/users", create));
+/// let wrong = client.post_json("/users", &serde_json::json!({ "name": "", "age": 7 }));
+/// assert_eq!(wrong.status, 422);
+/// let answer: serde_json::Value = wrong.json();
+/// assert_eq!(answer["error"]["code"], "validation_failed");
+/// assert_eq!(answer["error"]["details"][0]["field"], "age");
+/// assert_eq!(answer["error"]["details"][1]["field"], "name");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Valid<T>(pub T);
+
+/// An extractor that holds one value, which [`Valid`] checks.
+#[diagnostic::on_unimplemented(
+    message = "`Valid` cannot check `{Self}`",
+    label = "this holds no value that can be checked",
+    note = "write `Valid<Json<T>>`, `Valid<Query<T>>`, `Valid<Form<T>>` or `Valid<Path<T>>`, where `T` derives \
+            `garde::Validate`; or implement `Holds` for an extractor of your own"
+)]
+pub trait Holds {
+    /// The value's type.
+    type Value;
+
+    /// The value.
+    fn value(&self) -> &Self::Value;
+}
+
+macro_rules! holds {
+    ($($extractor:ident)*) => {$(
+        impl<T> Holds for $extractor<T> {
+            type Value = T;
+
+            fn value(&self) -> &T {
+                &self.0
+            }
+        }
+    )*};
+}
+
+holds! { Json Query Form Path }
+
+impl<E> FromRequest for Valid<E>
+where
+    E: FromRequest + Holds,
+    E::Value: Validate,
+    <E::Value as Validate>::Context: Default,
+{
+    const BODY: BodyUse = E::BODY;
+    const PEER: bool = E::PEER;
+
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        let extracted = E::from_request(request)?;
+        match extracted.value().validate() {
+            Ok(()) => Ok(Valid(extracted)),
+            Err(report) => Err(refuse(&report)),
+        }
+    }
+
+    fn is_present(request: &Request<'_>) -> bool {
+        E::is_present(request)
+    }
+
+    fn requires(requirements: &mut Requirements) {
+        E::requires(requirements);
+    }
+}
+
+/// A field that breaks a rule.
+#[derive(Serialize)]
+struct FieldError {
+    field: String,
+    message: String,
+}
+
+#[cold]
+fn refuse(report: &garde::Report) -> Error {
+    let errors = report.iter().take(FIELD_ERRORS_MAX).map(|(path, error)| FieldError {
+        field: path.to_string(),
+        message: error.message().to_owned(),
+    });
+    let mut errors: Vec<_> = errors.collect();
+    errors.sort_by(|one, other| one.field.cmp(&other.field)); // The rule's order is that of a map.
+    let fields = errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>().join(", ");
+    Error::unprocessable(format!("these fields are not valid: {fields}"))
+        .with_code("validation_failed")
+        .with_details(&errors)
+}

@@ -1,0 +1,85 @@
+//! Entity tags for what handlers answer, and 304 for clients that have it already.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use highwater_core::http_date;
+use highwater_core::time::UnixSeconds;
+use http::{HeaderValue, Method, StatusCode, header};
+
+use crate::app::{Error, IntoResponse, Layer, Request, Response};
+use crate::content::precondition::{Validators, Verdict, judge};
+
+/// Gives content an `ETag`, and answers 304 to clients that have it already (RFC 9110 §13).
+///
+/// It looks at `GET` and `HEAD` requests whose answer is 200. Content that is whole gets a strong tag, made from its bytes,
+/// unless the handler has set one. Then `If-None-Match`, `If-Modified-Since` (with the handler's `Last-Modified`),
+/// `If-Match` and `If-Unmodified-Since` are judged in the order of section 13.2.2. A 304 keeps the fields of the 200 but
+/// those that describe content. Streamed content has no tag unless the handler sets one.
+///
+/// The handler runs in any case: what is saved is the way to the client. To refuse a `PUT` that is not about the current state,
+/// a handler takes [`Preconditions`](crate::Preconditions).
+///
+/// Give it after [`compression`](super::Compression), which is to be around it.
+///
+/// ```
+/// use highwater::layers::etag;
+/// use highwater::testing::Client;
+/// use highwater::Router;
+///
+/// let client = Client::new(Router::new().layer(etag()).get("/", || "Hello"));
+/// let tag = client.get("/").header("etag").unwrap().to_owned();
+/// client.set_header("if-none-match", &tag);
+/// assert_eq!(client.get("/").status, 304);
+/// ```
+pub fn etag() -> Layer {
+    Layer::new().on_response(|request: &Request<'_>, response: &mut Response| {
+        let is_read = matches!(request.method(), Method::GET | Method::HEAD);
+        if is_read && response.status() == StatusCode::OK {
+            validate(request, response);
+        }
+    })
+}
+
+fn validate(request: &Request<'_>, response: &mut Response) {
+    if response.header("etag").is_none()
+        && let Some(tag) = response.body().as_bytes().map(tag)
+    {
+        response.set_header(header::ETAG, tag);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = UnixSeconds(now.as_secs());
+    let modified = response.header("last-modified");
+    let modified = modified.and_then(|date| http_date::parse(date, now));
+    let validators = Validators { tag: response.header("etag"), modified };
+    match judge(request.headers(), true, validators, now) {
+        Verdict::Proceed => {}
+        Verdict::NotModified => {
+            response.set_status(StatusCode::NOT_MODIFIED);
+            response.take_body();
+            for name in [
+                header::CONTENT_TYPE,
+                header::CONTENT_LENGTH,
+                header::CONTENT_ENCODING,
+                header::CONTENT_LANGUAGE,
+                header::CONTENT_RANGE,
+            ] {
+                response.remove_header(&name);
+            }
+        }
+        Verdict::Failed => *response = Error::precondition_failed().into_response(),
+    }
+}
+
+/// A tag of these bytes, the same in every process. It tells content apart that differs by accident; it need not withstand
+/// somebody who makes two contents of one tag on purpose, who could only keep a client from seeing his own.
+fn tag(content: &[u8]) -> HeaderValue {
+    let hash = |seed: u8| {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u8(seed);
+        hasher.write(content);
+        hasher.finish()
+    };
+    let tag = format!("\"{:x}-{:016x}{:016x}\"", content.len(), hash(0), hash(1));
+    HeaderValue::try_from(tag).expect("it is ASCII")
+}
