@@ -82,6 +82,13 @@ todos-visible: ## Measure how soon every instance shows a write, under load, whi
 	TODOS_BIN=$(CURDIR)/target/release/highwater-todos VISIBLE_OUT=$(CURDIR)/bench/results/$$(date +%F)-todos-visible.json \
 	  cargo test --locked -p highwater-todos --test full -- --ignored --nocapture --exact visible::within_100_ms
 
+.PHONY: todos-workers
+todos-workers: ## Measure how many commands one worker of the Todo service applies, and two; four minutes
+	cargo build --release --locked -p highwater-todos
+	@mkdir -p bench/results
+	TODOS_BIN=$(CURDIR)/target/release/highwater-todos WORKERS_OUT=$(CURDIR)/bench/results/$$(date +%F)-todos-workers.json \
+	  cargo test --locked -p highwater-todos --test full -- --ignored --nocapture --exact workers::two_beside_one
+
 .PHONY: fmt
 fmt: ## Format the code
 	cargo fmt --all

@@ -384,8 +384,7 @@ fn a_stopped_client_recovers() {
 fn wrong_flags() {
     let url = "http://127.0.0.1:1/";
     for (arguments, said) in [
-        (&["https://127.0.0.1/"][..], "https is not supported"),
-        (&["ftp://127.0.0.1/"], "write http://HOST[:PORT]/PATH"),
+        (&["ftp://127.0.0.1/"][..], "write http://HOST[:PORT]/PATH"),
         (&["http://127.0.0.1:0/"], "names no host or port"),
         (&["http://127.0.0.1:65536/"], "the port is not a number up to 65535"),
         (&["http://u:p@127.0.0.1/"], "--header 'Authorization"),

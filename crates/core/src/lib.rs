@@ -5,6 +5,7 @@
 //! Everything that waits takes the time as an argument, so a test never sleeps.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr)] // The terminal is the application's.
 
 extern crate alloc;
 #[cfg(test)]
@@ -25,3 +26,4 @@ pub mod protocol;
 pub mod route;
 pub mod time;
 pub mod timer;
+pub mod websocket;

@@ -99,6 +99,7 @@
 //! | `kafka` | | the Kafka sink of [`batcher`]; builds librdkafka, which needs a C compiler |
 //! | `sim` | | [`sim`]: the production worker in a simulated world, for Highwater's own tests |
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr)] // The terminal is the application's.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod admission;

@@ -147,7 +147,7 @@ fn put_record(
 /// The first server in a cell.
 fn baseline<'a>(record: &'a Record, cell: &str) -> Option<&'a str> {
     let cell = record.plan.cells.iter().find(|known| known.name == cell)?;
-    record.plan.parties_of(cell).next()
+    record.plan.contenders_of(cell).next()
 }
 
 /// The record as it is.

@@ -28,6 +28,8 @@ pub(super) struct Sending {
     pub(super) body: String,
     pub(super) connections: u32,
     pub(super) pipeline: u32,
+    pub(super) http2: bool,
+    pub(super) streams: u32,
     pub(super) requests_per_connection: u64,
     pub(super) close: bool,
     /// 0: a closed loop.
@@ -56,6 +58,8 @@ impl Sending {
             body: cell.request_body(),
             connections: cell.connections,
             pipeline: cell.pipeline,
+            http2: cell.http2,
+            streams: cell.streams,
             requests_per_connection: cell.requests_per_connection,
             close: cell.close,
             rate: cell.rate,
@@ -152,6 +156,9 @@ impl Sending {
             line.extend(self.stops_at_end.then(|| "--stop-at-end".to_owned()));
         } else if self.pipeline > 1 {
             line.push(format!("--pipeline={}", self.pipeline));
+        }
+        if self.http2 {
+            line.extend(["--http2".to_owned(), format!("--streams={}", self.streams)]);
         }
         if self.close {
             line.push("--close".to_owned());

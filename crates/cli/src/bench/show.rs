@@ -54,7 +54,7 @@ pub(super) fn summaries(record: &Record) -> Vec<Summary> {
     plan.cells
         .iter()
         .filter(|cell| !cell.is_overload())
-        .flat_map(|cell| plan.parties_of(cell).filter_map(move |name| of(&cell.name, name)))
+        .flat_map(|cell| plan.contenders_of(cell).filter_map(move |name| of(&cell.name, name)))
         .collect()
 }
 
@@ -108,7 +108,7 @@ fn summary(record: &Record, cell: &str, server: &str, rows: &[&Row], rules: Rule
 /// The first contender in a cell, the baseline of the others.
 pub(super) fn baseline<'a>(record: &'a Record, cell: &str) -> &'a str {
     let cell = record.plan.cells.iter().find(|known| known.name == cell);
-    cell.and_then(|cell| record.plan.parties_of(cell).next()).unwrap_or_default()
+    cell.and_then(|cell| record.plan.contenders_of(cell).next()).unwrap_or_default()
 }
 
 /// The medians of each part's resource use.

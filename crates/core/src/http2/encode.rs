@@ -19,7 +19,7 @@ fn header(kind: u8, flags: u8, stream: u32, len: usize, out: &mut Vec<u8>) {
 /// DATA. `content` is at most the peer's limit for frames, and within its windows.
 #[inline]
 pub fn data(stream: u32, content: &[u8], is_last: bool, out: &mut Vec<u8>) {
-    header(kind::DATA, u8::from(is_last) * flag::END_STREAM, stream, content.len(), out);
+    header(kind::DATA, if is_last { flag::END_STREAM } else { 0 }, stream, content.len(), out);
     out.extend_from_slice(content);
 }
 
@@ -49,14 +49,15 @@ pub fn headers(
     fill(out);
     let (len, size_max) = (out.len() - start - HEADER_LEN, size_max as usize);
     let is_whole = len <= size_max;
-    let flags = u8::from(is_last) * flag::END_STREAM | u8::from(is_whole) * flag::END_HEADERS;
+    let end_stream = if is_last { flag::END_STREAM } else { 0 };
+    let flags = end_stream | if is_whole { flag::END_HEADERS } else { 0 };
     let first = Header { len: len.min(size_max) as u32, kind: kind::HEADERS, flags, stream };
     out[start..start + HEADER_LEN].copy_from_slice(&first.encode());
     if !is_whole {
         let rest = out.split_off(start + HEADER_LEN + size_max);
         let last = (rest.len() - 1) / size_max;
         for (index, fragment) in rest.chunks(size_max).enumerate() {
-            let flags = u8::from(index == last) * flag::END_HEADERS;
+            let flags = if index == last { flag::END_HEADERS } else { 0 };
             header(kind::CONTINUATION, flags, stream, fragment.len(), out);
             out.extend_from_slice(fragment);
         }

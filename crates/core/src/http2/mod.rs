@@ -7,10 +7,11 @@
 //! ```
 //!
 //! These are codecs: they check what a frame may contain and how large it may be. Which frame may come when is decided
-//! by what keeps the state of streams; [`Window`] counts what flow control allows. Everything is bounded: an incomplete
+//! by what keeps the state of streams, as [`client`] does; [`Window`] counts what flow control allows. Everything is bounded: an incomplete
 //! frame by `SETTINGS_MAX_FRAME_SIZE`, a field block by its limit and [`CONTINUATIONS_MAX`], the tables by their sizes.
 
 mod block;
+pub mod client;
 mod decode;
 pub mod encode;
 mod error;

@@ -12,7 +12,7 @@ use highwater_core::http::Limits;
 #[cfg(feature = "cli")]
 use highwater_core::limit::LIMIT_MAX;
 
-use super::listener::{LISTENERS_MAX, Listen};
+use super::listener::{Address, LISTENERS_MAX, Listen};
 #[cfg(feature = "cli")]
 use super::setting::{Setting, address, choice, number, size, switch, text, time};
 use crate::admission::worker::Terms;
@@ -118,8 +118,7 @@ settings! {
     pub struct ServerConfig {
         /// At most 16. If it is empty, the server listens only on the sockets that the process was started with; without
         /// any of those, on 127.0.0.1:8080.
-        listen: Vec<Listen> = Vec::new()
-            => text("ADDRESS[,OPTION]").several("127.0.0.1:8080, or inherited sockets"),
+        listen: Vec<Listen> = Vec::new() => text("ADDRESS[,OPTION]").several("127.0.0.1:8080, or inherited sockets"),
             "Where to serve: IP:PORT or unix:PATH; again for more";
 
         /// Whether the server also serves on the sockets that the process was started with (`LISTEN_FDS`), which a service
@@ -141,80 +140,64 @@ settings! {
             => number(NonZeroUsize::MIN..=at_most(1024)).optional("the cores that affinity and cgroup allow"),
             "Worker threads";
 
-        transport: TransportChoice = TransportChoice::Auto
-            => choice().refusing("portable", "not built yet"),
+        transport: TransportChoice = TransportChoice::Auto => choice().refusing("portable", "not built yet"),
             "I/O interface; auto uses io_uring if the kernel permits it, else epoll";
 
-        pin: Pin = Pin::Auto
-            => choice(),
+        pin: Pin = Pin::Auto => choice(),
             "Whether each worker is pinned to a core; auto pins if there are no more workers than cores";
 
         /// Over all workers. The range ends at sixteen times the kernel's default bound of descriptors in a process.
-        connections_max: Option<u32> = None
-            => number(1..=1 << 24).optional("what the descriptors allow"),
+        connections_max: Option<u32> = None => number(1..=1 << 24).optional("what the descriptors allow"),
             "Most connections open at once";
 
         /// `None` for the best way that the machine allows.
-        shed: Option<Shed> = None
-            => choice().optional("kernel if the machine allows it, else accept"),
+        shed: Option<Shed> = None => choice().optional("kernel if the machine allows it, else accept"),
             "How excess load is refused";
 
-        gate: GateChoice = GateChoice::Auto
-            => choice(),
+        gate: GateChoice = GateChoice::Auto => choice(),
             "Which kernel mechanism refuses connections, with --shed kernel";
 
-        gate_refusal: GateRefusal = GateRefusal::Auto
-            => choice(),
+        gate_refusal: GateRefusal = GateRefusal::Auto => choice(),
             "How the kernel refuses: with a reset, silently, or with resets until they cost too much";
 
-        refuse: Refuse = Refuse::Auto
-            => choice(),
+        refuse: Refuse = Refuse::Auto => choice(),
             "What is refused under overload: auto refuses requests where connections are reused, as behind proxies";
 
         /// [`Router::fair_by`](crate::Router::fair_by) tells clients apart by something else.
-        fair: Fair = Fair::Address
-            => choice(),
+        fair: Fair = Fair::Address => choice(),
             "Who gets an equal share while more is asked than can be done: nobody, or each client's address";
 
         /// Without any, the fields are not looked at.
-        trusted_proxies: TrustedProxies = TrustedProxies::default()
-            => text("CIDR|unix[,...]").described("none"),
+        trusted_proxies: TrustedProxies = TrustedProxies::default() => text("CIDR|unix[,...]").described("none"),
             "Proxies that may name the client of a request, in X-Forwarded-For or Forwarded; unix for Unix sockets";
 
         /// The client's next connection may reach another server.
-        refuse_close: bool = false
-            => switch(),
+        refuse_close: bool = false => switch(),
             "Whether a request refused for load also closes its connection: for connection-level load balancers";
 
         /// `None` for never: see `docs/behind-a-proxy.md` first.
-        unready_after: Option<Duration> = None
-            => time(TIMEOUT).or("off"),
+        unready_after: Option<Duration> = None => time(TIMEOUT).or("off"),
             "/readyz answers 503 after an overload of this length, until there was none for as long; or off";
 
         /// Over all workers; `None` is auto. A number counts connections until their request is answered, whatever their
         /// handlers wait for.
-        connection_limit: Option<u32> = None
-            => number(1..=LIMIT_MAX).or("auto"),
+        connection_limit: Option<u32> = None => number(1..=LIMIT_MAX).or("auto"),
             "Most connections with work at the same time; auto lets --limiter find the number";
 
-        limiter: Option<Limiter> = None
-            => choice().optional("gradient, or fixed with a --connection-limit"),
+        limiter: Option<Limiter> = None => choice().optional("gradient, or fixed with a --connection-limit"),
             "How the limit is found";
 
         /// Unless they set a deadline themselves. Below the range, random delays would count as overload; beyond it no
         /// client still waits.
-        patience: Duration = s(1)
-            => time(ms(10)..=s(60)),
+        patience: Duration = s(1) => time(ms(10)..=s(60)),
             "How long clients wait for an answer; no request is refused that could be answered in time";
 
         /// Four times the cost of a request, if that is longer. Below the range, the scheduler's own hiccups would count as
         /// overload; above it, no request can be served in time.
-        queue_target: Duration = ms(10)
-            => time(ms(1)..=s(10)),
+        queue_target: Duration = ms(10) => time(ms(1)..=s(10)),
             "How long a request may wait in the queue while more requests arrive than are answered";
 
-        deadline_max: Duration = s(60)
-            => time(TIMEOUT),
+        deadline_max: Duration = s(60) => time(TIMEOUT),
             "Longest deadline that a client may set; a longer one is cut to this";
 
         /// The bounds of each connection.
@@ -245,31 +228,26 @@ settings! {
         };
 
         /// `None` never probes. The kernel counts whole seconds.
-        tcp_keep_alive: Option<Duration> = Some(s(60))
-            => time(s(1)..=s(3600)).or("off"),
+        tcp_keep_alive: Option<Duration> = Some(s(60)) => time(s(1)..=s(3600)).or("off"),
             "Silence after which a client is probed; after as long again it is disconnected; or off";
 
         /// A body that would be collected beyond it is answered 503 with `Retry-After`; one that is streamed to its
         /// handler is read in smaller portions. Requests without a body, and bodies that arrive with their heads, are not
         /// affected. The memory is that of the machine or the control group. The range begins at one body of the default size.
-        body_memory_max: Option<u64> = None
-            => size(1 << 20..=1 << 40).optional("a quarter of the memory"),
+        body_memory_max: Option<u64> = None => size(1 << 20..=1 << 40).optional("a quarter of the memory"),
             "Most memory for request bodies, over all connections; beyond it 503";
 
         /// Up to 32 start as jobs come; more start while jobs wait and the running ones block rather than compute
         /// ([`blocking`](crate::blocking)).
-        pool_threads: NonZeroUsize = at_most(512)
-            => number(NonZeroUsize::MIN..=at_most(65_536)),
+        pool_threads: NonZeroUsize = at_most(512) => number(NonZeroUsize::MIN..=at_most(65_536)),
             "Most threads for handlers that block; they start when jobs wait, and end when idle";
 
         /// Then they are cut.
-        drain_timeout: Duration = s(10)
-            => time(Duration::ZERO..=s(3600)),
+        drain_timeout: Duration = s(10) => time(Duration::ZERO..=s(3600)),
             "How long requests in flight may take to finish after SIGTERM or SIGINT";
 
         /// See [`logging`](crate::logging).
-        log: LogFormat = LogFormat::Text
-            => choice(),
+        log: LogFormat = LogFormat::Text => choice(),
             "How to log to standard error, unless the program has its own tracing subscriber";
     }
 }
@@ -288,22 +266,13 @@ impl ServerConfig {
             let count = self.listen.len();
             return Err(format!("{count} listeners are too many; use up to {LISTENERS_MAX}"));
         }
-        for (index, Listen { address, .. }) in self.listen.iter().enumerate() {
-            let port = address.tcp().map(|address| address.port());
-            if port == Some(0) {
-                continue;
-            }
-            if self.listen[..index].iter().any(|other| other.address == *address) {
-                return Err(format!("{address} is listed twice; leave one out"));
-            }
-            if self.metrics_is_fixed && self.metrics.is_some() && self.metrics == address.tcp() {
-                return Err(format!(
-                    "metrics cannot be on {address}, which is the server's own address; use another port, or no \
-                     metrics"
-                ));
-            }
+        match clash(&self.listen, self.metrics.filter(|_| self.metrics_is_fixed)) {
+            Some((address, true)) => Err(format!("{address} is listed twice; leave one out")),
+            Some((address, false)) => Err(format!(
+                "metrics cannot be on {address}, which is the server's own address; use another port, or no metrics"
+            )),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// How a worker admits requests.
@@ -317,4 +286,14 @@ impl ServerConfig {
             is_fair: self.fair != Fair::Off,
         }
     }
+}
+
+/// The first address that two of `listen` have, or one of them and `metrics`; and whether it is the former.
+pub(super) fn clash(listen: &[Listen], metrics: Option<SocketAddr>) -> Option<(&Address, bool)> {
+    listen.iter().map(Listen::address).enumerate().find_map(|(index, address)| {
+        let is_chosen_later = address.tcp().is_some_and(|address| address.port() == 0);
+        let is_twice = listen[..index].iter().any(|other| other.address == *address);
+        let is_metrics = metrics.is_some() && metrics == address.tcp();
+        (!is_chosen_later && (is_twice || is_metrics)).then_some((address, is_twice))
+    })
 }

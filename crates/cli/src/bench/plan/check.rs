@@ -9,7 +9,7 @@ use super::findings::{
     name, path, workers,
 };
 use super::{Cell, Draft, Refused, Server, Setup, check_overload as overload, check_program, cpus};
-use crate::load::{BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX};
+use crate::load::{BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX, STREAMS_MAX};
 
 const READY_WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 const SERVERS_MAX: usize = 64;
@@ -35,7 +35,7 @@ pub(super) fn all(text: &str, draft: &Draft) -> Vec<Refused> {
     }
     let servers = std::mem::take(&mut names);
     check_program::all(&mut check, draft);
-    let parties = match draft.program.is_empty() {
+    let contenders = match draft.program.is_empty() {
         true => servers.clone(),
         false => draft.program.iter().map(|program| program.get_ref().name.as_str()).collect(),
     };
@@ -45,7 +45,7 @@ pub(super) fn all(text: &str, draft: &Draft) -> Vec<Refused> {
         check.of = format!("cell {:?}: ", cell.name);
         check.expect(!names.contains(&cell.name.as_str()), "name", "another cell has it");
         names.push(&cell.name);
-        one_cell(&mut check, cell, &parties);
+        one_cell(&mut check, cell, &contenders);
         check_program::one_cell(&mut check, cell, draft, &servers);
         overload::one_cell(&mut check, cell, draft, &servers);
     }
@@ -182,6 +182,7 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
         "pipeline",
         "only a closed loop that keeps its connections can pipeline; remove it, or remove rate, close and the fields about overload",
     );
+    of_http2(check, cell);
     check.expect(
         cell.setup.len() <= SETUP_MAX,
         "setup",
@@ -198,6 +199,27 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
             format!("{wanted:?} is not a server of this plan; write some of {known}"),
         );
     }
+}
+
+/// Streams belong to HTTP/2, on connections that are kept.
+fn of_http2(check: &mut Check<'_>, cell: &Cell) {
+    let (http2, streams, pipeline) = (cell.http2, cell.streams, cell.pipeline);
+    check.expect(
+        !http2 || pipeline == 1,
+        "http2",
+        "cannot be combined with pipeline, which belongs to HTTP/1.1; write streams",
+    );
+    check.expect(
+        (1..=STREAMS_MAX).contains(&streams),
+        "streams",
+        format!("{streams}; write 1 to {STREAMS_MAX}"),
+    );
+    let keeps = !cell.close && cell.requests_per_connection == 0;
+    check.expect(
+        streams == 1 || (http2 && keeps),
+        "streams",
+        "only HTTP/2 on connections that are kept has streams; write http2 = true, or remove close and requests_per_connection",
+    );
 }
 
 fn request(

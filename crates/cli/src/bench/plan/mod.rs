@@ -31,7 +31,7 @@ use draft::Draft;
 
 pub(crate) use cpus::{Cpus, parse as parse_cpus, show as show_cpus};
 pub(crate) use overload::{Network, Quick, Step};
-pub(crate) use program::{Figure, Metric, Party, Program, Service, Unit, put, words, words_in};
+pub(crate) use program::{Contender, Figure, Metric, Program, Service, Unit, put, words, words_in};
 
 use crate::load::parse_duration;
 
@@ -149,6 +149,12 @@ pub(crate) struct Cell {
     pub(crate) connections: u32,
     #[serde(default = "one")]
     pub(crate) pipeline: u32,
+    /// The load is HTTP/2 by prior knowledge. Answers are compared over HTTP/1.1, on the same port.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub(crate) http2: bool,
+    /// HTTP/2: requests on a connection at a time.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) streams: u32,
     #[serde(default)]
     pub(crate) close: bool,
     /// Requests per second; 0: a closed loop.
@@ -264,6 +270,10 @@ impl Cell {
 
 fn one() -> u32 {
     1
+}
+
+fn is_one(value: &u32) -> bool {
+    *value == 1
 }
 
 fn yes() -> bool {

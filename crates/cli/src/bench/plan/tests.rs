@@ -124,7 +124,7 @@ fn shipped_plans() {
         if plan.quick.is_some() {
             let quick = plan.clone().shortened().expect("it has a shorter form");
             assert!(!quick.cells.is_empty(), "{path:?}");
-            let of_none = |cell: &super::Cell| quick.parties_of(cell).next().is_none();
+            let of_none = |cell: &super::Cell| quick.contenders_of(cell).next().is_none();
             assert!(!quick.cells.iter().any(of_none), "{path:?}");
         }
         let stem = path.file_stem().expect("it has a name");
@@ -213,6 +213,8 @@ fn mistakes() {
         ("status = 201", "status = 404", 32, "only successes"),
         ("connections = 32", "connections = 0", 34, "write 1 to 100000"),
         ("pipeline = 2", "pipeline = 1025", 35, "write 1 to 1024"),
+        ("pipeline = 2", "http2 = true\npipeline = 2", 35, "write streams"),
+        ("pipeline = 2", "streams = 2", 35, "write http2 = true"),
         ("close = false", "close = true", 35, "only a closed loop"),
         ("rate = 0\n", "rate = 5\n", 35, "only a closed loop"),
         ("rate = 0\n", "rate = -1\n", 37, "write 0.001 to 10000000"),

@@ -204,15 +204,15 @@ mod tests {
     #[test]
     fn refused() {
         assert_eq!(decoded(b""), Ok(Vec::new()));
-        assert_eq!(decoded(&[0b00000_111]), Ok(b"0".to_vec()));
+        assert_eq!(decoded(&[0b0000_0111]), Ok(b"0".to_vec()));
         for input in [
-            &[0b00000_110][..],                     // not ones
-            &[0b00000_000],                         // not ones, and too short for a code
+            &[0b0000_0110][..],                     // not ones
+            &[0b0000_0000],                         // not ones, and too short for a code
             &[0xff],                                // eight bits
-            &[0b00000_111, 0xff],                   // eleven bits
+            &[0b0000_0111, 0xff],                   // eleven bits
             &[0xff, 0xff, 0xff, 0xff],              // EOS
             &[0xff, 0xff, 0xff, 0b1111_1100], // symbol 10 takes all 30 bits: padding of two zeros
-            &[0b00000_111, 0xff, 0xff, 0xff, 0xff], // EOS later
+            &[0b0000_0111, 0xff, 0xff, 0xff, 0xff], // EOS later
         ] {
             assert_eq!(decoded(input), Err(Error::Huffman), "{input:02x?}");
         }

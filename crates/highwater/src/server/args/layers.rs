@@ -25,7 +25,7 @@ use super::idle::Idle;
 use super::source::{Source, told};
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
 use crate::choice::listed;
-use crate::server::config::ServerConfig;
+use crate::server::config::{ServerConfig, clash};
 use crate::server::listen;
 use crate::server::listener::Listen;
 
@@ -326,27 +326,16 @@ impl Layers {
 
     /// Two listeners on one address would share its connections at random.
     fn check_addresses(&self, command: &mut Command, server: &ServerConfig) -> Result<(), Error> {
-        let metrics = server.metrics;
         let first = [Listen::tcp(listen::DEFAULT)];
         let listen = if server.listen.is_empty() { &first } else { &server.listen[..] };
-        for (index, address) in listen.iter().map(|listen| listen.address()).enumerate() {
-            if address.tcp().is_some_and(|address| address.port() == 0) {
-                continue;
-            }
-            let (name, remedy) = if listen[..index].iter().any(|other| other.address() == address) {
-                ("listen", "listed twice; leave one out".to_owned())
-            } else if metrics.is_some() && metrics == address.tcp() {
-                let names = ("listen", "metrics");
-                let (name, other) =
-                    if server.metrics_is_fixed { (names.1, names.0) } else { names };
-                (name, format!("the same as --{other}; use another port, or --metrics off"))
-            } else {
-                continue;
-            };
-            let message = told(name, &address.to_string(), self.source(name), &remedy);
-            return Err(command.error(ErrorKind::ValueValidation, message));
-        }
-        Ok(())
+        let Some((address, is_twice)) = clash(listen, server.metrics) else { return Ok(()) };
+        let (name, remedy) = match (is_twice, server.metrics_is_fixed) {
+            (true, _) => ("listen", "listed twice; leave one out"),
+            (_, true) => ("metrics", "the same as --listen; use another port, or --metrics off"),
+            (_, false) => ("listen", "the same as --metrics; use another port, or --metrics off"),
+        };
+        let message = told(name, &address.to_string(), self.source(name), remedy);
+        Err(command.error(ErrorKind::ValueValidation, message))
     }
 
     /// Either the operator knows the limit or an algorithm finds it.
@@ -427,23 +416,9 @@ fn collect_variables(command: &Command, known: &mut Vec<String>) {
 /// The candidate that `name` was probably meant to be: one or two typos away, one in a short word.
 fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let slips_max = if name.len() <= 5 { 1 } else { 2 };
-    let near = candidates.map(|candidate| (distance(name, candidate), candidate)).min()?;
+    let distance = |candidate| (strsim::levenshtein(name, candidate), candidate);
+    let near = candidates.map(distance).min()?;
     (near.0 <= slips_max).then_some(near.1)
-}
-
-/// How many bytes must be inserted, removed or replaced to make `a` into `b` (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(from != to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -460,7 +435,5 @@ mod tests {
         assert_eq!(nearest("port", names()), None);
         assert_eq!(nearest("service-host", names()), None);
         assert_eq!(nearest("", names()), None);
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
     }
 }

@@ -24,7 +24,7 @@
 //! Every wrong setting ends the program with status 2 and a line that names the setting, its value,
 //! where it came from, and what to write instead.
 //!
-//! The settings themselves are rows of one table: [`ServerConfig`](super::ServerConfig). `setting/` makes arguments
+//! The settings themselves are rows of one table: [`ServerConfig`]. `setting/` makes arguments
 //! of them, and parses their values; `layers.rs` merges the sources, `file.rs` reads the file; `idle.rs` finds
 //! settings without effect, and `source.rs` formats the messages about all of them.
 
