@@ -126,7 +126,7 @@ impl Compression {
     }
 
     fn may_compress(&self, request: &Request<'_>, response: &Response) -> bool {
-        let length = response.body.len();
+        let length = response.body().len();
         if length.is_some_and(|length| length < self.bytes_min.max(1)) {
             return false;
         }
