@@ -11,6 +11,7 @@ use highwater_core::time::Instant;
 
 use super::super::faults::Faults;
 use super::super::network::{Network, SimDriver};
+use super::super::sealed::ToySealer;
 use super::super::threads::Place;
 use super::super::{Report, Trace};
 use super::app::{Shared, app};
@@ -47,7 +48,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, trace: Trace) -> Self {
+    pub(super) fn new(seed: u64, is_sealed: bool, trace: Trace) -> Self {
         restart_request_ids(seed);
         let mut prng = Prng::from_seed(seed ^ 0x5eed_0f57_2ea3);
         let is_stormy = prng.chance(1, 2);
@@ -76,6 +77,10 @@ impl World {
         let app = app(Arc::clone(&shared));
         let config = ServerConfig { limits, ..ServerConfig::default() };
         let mut config = WorkerConfig::new(app, &config);
+        if is_sealed {
+            network.sealed = Some(Prng::from_seed(seed ^ 0x5ea1));
+            config.listeners[0].sealer = Some(Arc::new(ToySealer::default()));
+        }
         if defers {
             config.terms.turn_max = Duration::ZERO; // One request a turn: the others wait.
         }

@@ -43,6 +43,10 @@ impl World {
             self.backlogged_at = self.network().turn_at;
         }
         self.idle_turns = if idle { self.idle_turns + 1 } else { 0 };
+        let begun = self.sealer.as_ref().map_or(0, |sealer| sealer.take_begun());
+        if self.plan.defers && begun > 1 {
+            return Err(format!("{begun} handshakes in a turn that has time for one"));
+        }
         if let Some(what) = self.shared.threads.failure() {
             return Err(what);
         }
