@@ -82,6 +82,13 @@ todos-visible: ## Measure how soon every instance shows a write, under load, whi
 	TODOS_BIN=$(CURDIR)/target/release/highwater-todos VISIBLE_OUT=$(CURDIR)/bench/results/$$(date +%F)-todos-visible.json \
 	  cargo test --locked -p highwater-todos --test full -- --ignored --nocapture --exact visible::within_100_ms
 
+.PHONY: todos-workers
+todos-workers: ## Measure how many commands one worker of the Todo service applies, and two; four minutes
+	cargo build --release --locked -p highwater-todos
+	@mkdir -p bench/results
+	TODOS_BIN=$(CURDIR)/target/release/highwater-todos WORKERS_OUT=$(CURDIR)/bench/results/$$(date +%F)-todos-workers.json \
+	  cargo test --locked -p highwater-todos --test full -- --ignored --nocapture --exact workers::two_beside_one
+
 .PHONY: fmt
 fmt: ## Format the code
 	cargo fmt --all
@@ -232,6 +239,23 @@ scaling-bench: overload-build ## Measure when the server asks to be scaled out: 
 .PHONY: patience
 patience: overload-build ## Send bursts and waiting requests, which must not be refused: two and a half hours; OVERLOAD=--quick for four minutes
 	$(call bench_run,patience,$(OVERLOAD))
+
+.PHONY: onset
+onset: overload-build ## Measure the first five seconds of an overload: six minutes, as root; OVERLOAD=--quick for one
+	$(as_root) $(call bench_run,onset,$(OVERLOAD))
+
+.PHONY: fairness
+fairness: overload-build ## Measure what a hundred clients lose beside one that asks for everything: twenty minutes, as root; OVERLOAD=--quick for four
+	$(as_root) $(call bench_run,fairness,$(OVERLOAD))
+
+.PHONY: proxy
+proxy: overload-build ## Measure goodput behind nginx and HAProxy, at up to ten times the capacity: forty minutes; OVERLOAD=--quick for four
+	@scripts/test-deps.sh
+	$(call bench_run,proxy,$(OVERLOAD))
+
+.PHONY: refusal-kept
+refusal-kept: overload-build ## Measure the cost of a 503 on a connection that stays open: one minute, as root
+	$(as_root) $(call bench_run,refusal-kept,$(OVERLOAD))
 
 .PHONY: sim-mutations
 sim-mutations: ## Revert one fix after another, and report the seed of the simulator that detects it

@@ -25,10 +25,11 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
         Some(&["highwater-batcher", "highwater-core", "highwater-journal", "highwater-sys"]),
     ),
     ("highwater-cli", Some(&["highwater", "highwater-core", "highwater-journal", "highwater-sys"])),
-    ("highwater-search", Some(&["highwater"])),
+    ("highwater-kit", Some(&["highwater"])),
+    ("highwater-search", Some(&["highwater", "highwater-kit"])),
     ("highwater-arena", Some(&["highwater"])),
     ("highwater-ingest", Some(&["highwater"])),
-    ("highwater-todos", Some(&["highwater"])),
+    ("highwater-todos", Some(&["highwater", "highwater-kit"])),
     ("highwater-example-axum", Some(&["highwater"])),
     ("highwater-example-postgres", Some(&["highwater"])),
     ("highwater-tests", None),
@@ -45,12 +46,12 @@ const CORE_DEPENDENCIES: &[&str] = &["bytes"];
 
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
 const MODULES: &[&[&str]] = &[
-    &["escape", "proxies"],
+    &["choice", "content", "escape", "proxies"],
     &["logging", "machine"],
     &["cache", "metrics"],
     &["admission"],
     &["app"],
-    &["layers"],
+    &["files", "layers"],
     &["server"],
     &["tower"],
     &["sim"],

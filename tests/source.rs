@@ -173,7 +173,7 @@ pub fn without_tests(code: &str) -> String {
 
 /// How long an item with a body is, from its beginning to its closing brace; `None` if a `;` ends
 /// it before a body begins. `code` is as [`code_only`] returns it.
-pub fn block_length(code: &str) -> Option<usize> {
+fn block_length(code: &str) -> Option<usize> {
     let (mut depth, mut brackets) = (0_u32, 0_u32);
     for (at, c) in code.char_indices() {
         match c {

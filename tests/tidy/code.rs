@@ -1,6 +1,6 @@
 //! The rules about Rust.
 
-use highwater_tests::source::{File, block_length, code_only, line_at, words};
+use highwater_tests::source::{File, code_only, line_at, words};
 
 use super::{Finding, Tree, is_data};
 
@@ -19,9 +19,6 @@ pub(crate) const LONG_FILES: &[(&str, &str)] = &[
 
 /// Modules that still stand beside the folder of their children, each with the reason.
 pub(crate) const BESIDE_FOLDERS: &[(&str, &str)] = &[];
-
-/// The longest a function may be, in lines. The aim is one screen, 70.
-pub(crate) const FUNCTION_LINES_MAX: usize = 100;
 
 pub(crate) fn is_rust(file: &File) -> bool {
     file.path.ends_with(".rs")
@@ -71,46 +68,9 @@ pub(crate) fn file_length(_: &Tree, file: &File) -> Vec<Finding> {
     vec![(1, text)]
 }
 
-pub(crate) fn function_length(_: &Tree, file: &File) -> Vec<Finding> {
-    if !is_rust(file) {
-        return Vec::new();
-    }
-    let code = code_only(&file.text);
-    let mut findings = Vec::new();
-    for (at, _) in words(&code).filter(|(_, word)| *word == "fn") {
-        let rest = &code[at..];
-        // `fn(u8)` is a type.
-        if !rest["fn".len()..].trim_start().starts_with(|c: char| c.is_alphabetic() || c == '_') {
-            continue;
-        }
-        let lines = block_length(rest).map_or(0, |length| rest[..length].lines().count());
-        if lines > FUNCTION_LINES_MAX {
-            let text =
-                format!("{lines} lines; at most {FUNCTION_LINES_MAX}, better one screen (70)");
-            findings.push((line_at(&code, at), text));
-        }
-    }
-    findings
-}
-
-/// Where `code` calls one of these macros.
-fn macro_calls<'a>(code: &'a str, macros: &'a [&str]) -> impl Iterator<Item = (usize, &'a str)> {
-    let called = |(at, word): &(usize, &str)| {
-        macros.contains(word) && code[at + word.len()..].trim_start().starts_with('!')
-    };
-    words(code).filter(called).map(|(at, word)| (line_at(code, at), word))
-}
-
 pub(crate) fn unfinished(_: &Tree, file: &File) -> Vec<Finding> {
     const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     let mut findings = Vec::new();
-    if is_rust(file) {
-        let code = code_only(&file.text);
-        for (line, word) in macro_calls(&code, &["todo", "unimplemented", "dbg"]) {
-            findings
-                .push((line, format!("`{word}!`: finish it, or leave it out until it is needed")));
-        }
-    }
     if !is_data(file) {
         for (at, word) in words(&file.text).filter(|(_, word)| MARKS.contains(word)) {
             let text = format!("`{word}`: do it, or open an issue; a reader can do neither");
@@ -118,22 +78,6 @@ pub(crate) fn unfinished(_: &Tree, file: &File) -> Vec<Finding> {
         }
     }
     findings
-}
-
-pub(crate) fn printing(_: &Tree, file: &File) -> Vec<Finding> {
-    const LIBRARIES: &[&str] = &["crates/core/src/", "crates/sys/src/", "crates/highwater/src/"];
-    if !is_rust(file) || !LIBRARIES.iter().any(|library| file.path.starts_with(library)) {
-        return Vec::new();
-    }
-    let code = code_only(&file.text);
-    macro_calls(&code, &["print", "println", "eprint", "eprintln"])
-        .map(|(line, word)| {
-            (
-                line,
-                format!("`{word}!` in a library: return it, or log it; the terminal is not ours"),
-            )
-        })
-        .collect()
 }
 
 pub(crate) fn names(_: &Tree, file: &File) -> Vec<Finding> {

@@ -72,12 +72,6 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Forgets every value and keeps the memory.
-    pub fn clear(&mut self) {
-        self.buckets.fill(0);
-        (self.count, self.sum, self.min, self.max) = (0, 0, u64::MAX, 0);
-    }
-
     /// How many values were recorded.
     #[inline]
     pub fn count(&self) -> u64 {
@@ -121,20 +115,6 @@ impl Histogram {
             }
         }
         Some(max)
-    }
-
-    /// How many values are at or below `value`: a cumulative bucket as Prometheus wants it.
-    ///
-    /// Larger values are never counted. Values up to 1/64 smaller than `value` may be left out (if
-    /// they share a bucket with larger ones); none is if `value` is below 128, or one less than a
-    /// multiple of the bucket's width, or at least the maximum.
-    pub fn count_at_or_below(&self, value: u64) -> u64 {
-        if value >= self.max {
-            return self.count;
-        }
-        let bucket = bucket_of(value);
-        let whole = if value == bucket_top(bucket) { bucket + 1 } else { bucket };
-        self.buckets[..whole].iter().sum()
     }
 }
 
@@ -217,11 +197,9 @@ mod tests {
     /// Purpose: a histogram without values claims none.
     #[test]
     fn empty() {
-        let mut histogram = histogram_of(&[5]);
-        histogram.clear();
+        let mut histogram = Histogram::new();
         assert_eq!((histogram.count(), histogram.sum()), (0, 0));
         assert_eq!((histogram.min(), histogram.max(), histogram.quantile(0.5)), (None, None, None));
-        assert_eq!(histogram.count_at_or_below(u64::MAX), 0);
         histogram.record_n(5, 0);
         assert_eq!(histogram.min(), None);
     }
@@ -247,7 +225,6 @@ mod tests {
         assert_eq!(histogram.max(), Some(u64::MAX));
         assert_eq!(histogram.sum(), 3 * u128::from(VALUE_MAX) + u128::from(u64::MAX));
         assert_eq!(histogram.quantile(1.0), Some(u64::MAX));
-        assert_eq!(histogram.count_at_or_below(u64::MAX), 4);
     }
 
     fn values() -> impl Strategy<Value = Vec<u64>> {
@@ -269,16 +246,6 @@ mod tests {
             prop_assert_eq!(histogram.min(), values.first().copied());
             prop_assert_eq!(histogram.max(), values.last().copied());
             prop_assert_eq!(histogram.sum(), values.iter().map(|&v| u128::from(v)).sum::<u128>());
-            prop_assert!(histogram.count_at_or_below(reported) >= rank as u64);
-        }
-
-        /// Purpose: a cumulative count has no larger value in it, and misses only close ones.
-        #[test]
-        fn cumulative_counts_agree_with_a_list(values in values(), limit in 0..1_u64 << 41) {
-            let counted = histogram_of(&values).count_at_or_below(limit);
-            let at_or_below = values.iter().filter(|&&v| v <= limit).count() as u64;
-            let clearly_below = values.iter().filter(|&&v| v + v / 64 < limit).count() as u64;
-            prop_assert!((clearly_below..=at_or_below).contains(&counted));
         }
 
         /// Purpose: merging is the same as having recorded everything in one place.

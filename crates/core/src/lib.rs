@@ -5,6 +5,7 @@
 //! Everything that waits takes the time as an argument, so a test never sleeps.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr)] // The terminal is the application's.
 
 extern crate alloc;
 #[cfg(test)]
@@ -15,6 +16,7 @@ pub mod frame;
 pub mod histogram;
 pub mod http;
 pub mod http1;
+pub mod http2;
 pub mod http_date;
 pub mod limit;
 pub mod link;
@@ -24,3 +26,4 @@ pub mod protocol;
 pub mod route;
 pub mod time;
 pub mod timer;
+pub mod websocket;

@@ -89,6 +89,8 @@
 //! | `cli` | yes | [`ServerArgs`]: settings from flags, the environment and a TOML file |
 //! | `tower` | | [`serve`], [`Router::nest_service`], layers and services of the tower ecosystem |
 //! | `testing` | | [`testing::Client`]; for `[dev-dependencies]` |
+//! | `files` | | `files::StaticFiles`: a folder, served below a path |
+//! | `compression` | | `layers::compression`: gzip, brotli, zstd; builds libzstd, which needs a C compiler |
 //! | `headers` | | `TypedHeader`, and the `headers` crate |
 //! | `cookies` | | `cookies`: cookies that answers set, plain, signed and encrypted |
 //! | `journal` | | [`journal`]: a durable record log |
@@ -96,12 +98,17 @@
 //! | `kafka` | | the Kafka sink of [`batcher`]; builds librdkafka, which needs a C compiler |
 //! | `sim` | | [`sim`]: the production worker in a simulated world, for Highwater's own tests |
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr)] // The terminal is the application's.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod admission;
 pub mod app;
 pub mod cache;
+mod choice;
+mod content;
 mod escape;
+#[cfg(feature = "files")]
+pub mod files;
 pub mod layers;
 pub mod logging;
 pub mod machine;
@@ -147,4 +154,6 @@ mod pages {
     struct Streaming;
     #[doc = include_str!("../../../docs/tls.md")]
     struct Tls;
+    #[doc = include_str!("../../../docs/content.md")]
+    struct Content;
 }

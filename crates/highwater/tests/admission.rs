@@ -6,6 +6,7 @@
 //! and again.
 
 mod answers;
+mod served;
 mod transports;
 
 use std::io::{ErrorKind, Read, Write};
@@ -17,11 +18,9 @@ use std::time::{Duration, Instant};
 use answers::{Answer, Answers};
 use highwater::server::{Shed, TransportChoice};
 use highwater::testing::Setup;
-use highwater::{Error, Handler, Path, Priority, Router, Running, Server, ServerConfig, blocking};
+use highwater::{Error, Handler, Path, Priority, Router, ServerConfig, blocking};
+use served::{HANG, start_with as start};
 use transports::on_both_transports;
-
-/// No step takes this long unless something hangs.
-const HANG: Duration = Duration::from_secs(20);
 
 /// What clients are said to wait for.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -31,19 +30,7 @@ const WORK: Duration = Duration::from_millis(3);
 const CROWD: usize = 80;
 
 fn config(transport: TransportChoice) -> ServerConfig {
-    ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        metrics: None,
-        workers: std::num::NonZero::new(1),
-        transport,
-        shed: Some(Shed::Accept),
-        connection_limit: Some(100_000),
-        ..ServerConfig::default()
-    }
-}
-
-fn start(router: Router, config: ServerConfig) -> Running {
-    Server::new(router).config(config).start().expect("it starts")
+    ServerConfig { connection_limit: Some(100_000), ..served::config(transport) }
 }
 
 fn spin(time: Duration) {

@@ -5,6 +5,7 @@
 //! measures.
 
 mod answers;
+mod served;
 mod transports;
 
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use answers::{Answer, Answers};
 use highwater::server::{Shed, TransportChoice};
-use highwater::{Concurrency, Handler, Router, Running, Server, ServerConfig};
+use highwater::{Concurrency, Handler, Router, Running, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, Semaphore};
@@ -24,14 +25,12 @@ use transports::on_both_transports;
 /// A server of two workers that limits nothing by itself.
 fn start(router: Router, transport: TransportChoice) -> Running {
     let config = ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: Some(([127, 0, 0, 1], 0).into()),
         workers: NonZero::new(2),
-        transport,
         shed: Some(Shed::None),
-        ..ServerConfig::default()
+        ..served::config(transport)
     };
-    Server::new(router).config(config).start().expect("it starts")
+    served::start_with(router, config)
 }
 
 /// A connection that asks again and again.

@@ -4,6 +4,7 @@
 //! a few other clients ask now and then, for a third of the capacity together.
 
 mod answers;
+mod served;
 mod transports;
 
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use answers::Answers;
-use highwater::server::{Fair, Shed, TransportChoice};
+use highwater::server::{Fair, TransportChoice};
 use highwater::{Request, Router, Server, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -127,14 +128,11 @@ fn beside_a_crowd_and(
     zeros: usize,
 ) -> [Counts; 3] {
     let config = ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        metrics: None,
-        workers: std::num::NonZero::new(1),
-        transport,
-        shed: Some(Shed::Accept),
         connection_limit: Some(100_000),
         patience: PATIENCE,
-        ..config
+        fair: config.fair,
+        trusted_proxies: config.trusted_proxies,
+        ..served::config(transport)
     };
     let work = || {
         let begun = Instant::now();

@@ -1,6 +1,8 @@
 //! Starting and stopping servers inside a program: a failure leaves nothing behind, and servers do
 //! not affect each other.
 
+mod answers;
+mod served;
 mod transports;
 
 use std::io::{Read, Write};
@@ -10,12 +12,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use highwater::metrics::Metrics;
-use highwater::server::{LogFormat, Shed, TransportChoice};
+use highwater::server::{LogFormat, TransportChoice};
 use highwater::{Router, Running, Server, ServerConfig, ServerError};
+use served::HANG;
 use transports::transports;
-
-/// No step takes this long unless something hangs.
-const HANG: Duration = Duration::from_secs(20);
 
 /// The tests here look at the threads of the process, and have to be alone for that.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -25,16 +25,7 @@ fn alone() -> impl Drop {
 }
 
 fn config(transport: TransportChoice) -> ServerConfig {
-    ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        metrics: None,
-        workers: NonZero::new(2),
-        transport,
-        shed: Some(Shed::Accept),
-        // The thread that writes lines outlives all servers.
-        log: LogFormat::Off,
-        ..ServerConfig::default()
-    }
+    ServerConfig { workers: NonZero::new(2), ..served::config(transport) }
 }
 
 fn start(config: ServerConfig) -> Result<Running, ServerError> {

@@ -1,12 +1,13 @@
 //! The Tokio runtime around an application: what may be spawned and awaited where, and the errors
 //! where it may not.
 
+mod answers;
+mod served;
 mod transports;
 
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::num::NonZero;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,26 +15,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use highwater::http::HeaderValue;
-use highwater::server::{Shed, TransportChoice};
-use highwater::{
-    Body, Bytes, Response, Router, Running, Server, ServerConfig, StatusCode, Upgraded,
-};
+use highwater::{Body, Bytes, Response, Router, StatusCode, Upgraded};
+use served::{HANG, start};
 use transports::transports;
-
-/// No step takes this long unless something hangs.
-const HANG: Duration = Duration::from_secs(20);
-
-fn start(router: Router, transport: TransportChoice) -> Running {
-    let config = ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        metrics: None,
-        workers: NonZero::new(1),
-        transport,
-        shed: Some(Shed::Accept),
-        ..ServerConfig::default()
-    };
-    Server::new(router).config(config).start().expect("it starts")
-}
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&address, HANG).expect("it accepts");

@@ -1,5 +1,8 @@
 //! What each worker has for itself, over the public API: by test clients, and by a server with real workers.
 
+mod answers;
+mod served;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -134,14 +137,7 @@ fn a_hook_may_wait() {
             } else {
                 router.get("/", |_: WorkerLocal<()>| "at once")
             };
-            let config = ServerConfig {
-                listen: vec![([127, 0, 0, 1], 0).into()],
-                metrics: None,
-                workers: NonZeroUsize::new(1),
-                transport,
-                ..ServerConfig::default()
-            };
-            let mut server = Server::new(router).config(config).start().expect("it starts");
+            let mut server = served::start(router, transport);
             let mut stream = TcpStream::connect(server.address()).expect("it listens");
             stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("sent");
             let until = |what: &str, done: &dyn Fn() -> bool| {
@@ -192,13 +188,9 @@ fn each_worker_has_its_own() {
             assert_eq!(mine.1, thread::current().id());
             "mine"
         });
-    let config = ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        metrics: None,
-        workers: NonZeroUsize::new(3),
-        ..ServerConfig::default()
-    };
-    let mut server = Server::new(app).config(config).start().expect("it starts");
+    let workers = NonZeroUsize::new(3);
+    let config = ServerConfig { workers, ..served::config(TransportChoice::Auto) };
+    let mut server = served::start_with(app, config);
     for _ in 0..20 {
         let mut stream = TcpStream::connect(server.address()).expect("it listens");
         stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sent");
@@ -232,12 +224,8 @@ fn a_panic_in_drop_is_no_death() {
     let app = Router::new()
         .per_worker(PerWorker::new(|_| Spiteful).at_turn_end(|_| {}))
         .get("/", |_: WorkerLocal<Spiteful>| "here");
-    let config = ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        metrics: None,
-        ..ServerConfig::default()
-    };
-    let mut server = Server::new(app).config(config).start().expect("it starts");
+    let config = ServerConfig { workers: None, ..served::config(TransportChoice::Auto) };
+    let mut server = served::start_with(app, config);
     server.stop().expect("all workers end well");
     assert!(!server.has_failed());
 }
@@ -249,11 +237,7 @@ fn what_is_missing_is_said_at_start() {
     let app = Router::new()
         .per_worker(PerWorker::fallible(|_| Err::<Counter, _>("the database is away")))
         .get("/", || "ok");
-    let config = ServerConfig {
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        metrics: None,
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig { workers: None, ..served::config(TransportChoice::Auto) };
     let error = Server::new(app).config(config).start().expect_err("it must not start").to_string();
     assert!(error.contains("Counter` of a worker cannot be made: the database is away"), "{error}");
 

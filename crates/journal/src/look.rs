@@ -236,11 +236,11 @@ impl Look<'_> {
         {
             damage.next_offset = header.base_offset;
         }
-        let believed = next.and_then(|next| next.previous);
-        let believed = believed.filter(|previous| previous.sequence == header.sequence);
-        let limit = believed.map_or(this.bytes, |previous| previous.end.min(this.bytes));
+        let named = next.and_then(|next| next.previous);
+        let named = named.filter(|previous| previous.sequence == header.sequence);
+        let limit = named.map_or(this.bytes, |previous| previous.end.min(this.bytes));
         let mut segment = Segment::new(this.name.clone(), &header, limit);
-        segment.is_unnamed = believed.is_none() && next.is_some();
+        segment.is_unnamed = named.is_none() && next.is_some();
         if let Some(at) = this.first_damage {
             let damage = segment.damage(DamageKind::Header, at as u64, 1);
             self.found.report.push(damage);
@@ -258,9 +258,9 @@ impl Look<'_> {
             let frames = Frames::new(file, header.salt, 0, limit, header.base_offset);
             let end_offset = next.map_or(u64::MAX, |next| next.base_offset);
             let scan = scan(frames, &mut segment, end_offset).map_err(failed)?;
-            self.take_scan(scan, &mut segment, is_last && believed.is_none());
+            self.take_scan(scan, &mut segment, is_last && named.is_none());
         }
-        if let Some(previous) = believed.filter(|previous| previous.end > this.bytes) {
+        if let Some(previous) = named.filter(|previous| previous.end > this.bytes) {
             let missing = previous.end - this.bytes.max(FRAMES_AT as u64).min(previous.end);
             let mut damage = segment.damage(DamageKind::Changed, this.bytes, missing);
             damage.next_offset = next.map_or(damage.next_offset, |next| next.base_offset);

@@ -14,6 +14,7 @@
 //!   driver with operations in flight.
 //! * [Trying](probe()) finds out which driver works. No code reads a version number to decide that.
 #![deny(unsafe_op_in_unsafe_fn)]
+#![deny(clippy::print_stderr)] // The terminal is the application's.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

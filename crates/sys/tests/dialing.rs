@@ -265,6 +265,42 @@ on_both! {
 }
 
 on_both! {
+    /// Purpose: a caller can tell when another message may be written. Messages that are written only then arrive
+    /// whole and in order, at a server that reads late, and although none of them is answered.
+    fn written_in_turns<D>() {
+        const PIECE: usize = 1 << 20;
+        let mut rig = Rig::<D>::new(&[]);
+        let (id, mut server) = rig.connect();
+        let (read, may_read) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            may_read.recv().unwrap();
+            read_exactly(&mut server, 8 * PIECE)
+        });
+        let begun = Instant::now();
+        let mut waited = 0;
+        for round in 0..8_u8 {
+            while rig.dialer.is_writing(id) {
+                if waited == 1 {
+                    read.send(()).unwrap();
+                }
+                waited += 1;
+                assert!(begun.elapsed() < HANG, "the kernel never takes message {round}");
+                rig.poll();
+            }
+            rig.dialer.write(id, |buffer| buffer.resize(PIECE, round));
+        }
+        // Unless it was done before.
+        let _ = read.send(());
+        while rig.dialer.is_writing(id) {
+            assert!(begun.elapsed() < HANG, "the kernel never takes the last message");
+            rig.poll();
+        }
+        let expected: Vec<u8> = (0..8_u8).flat_map(|round| vec![round; PIECE]).collect();
+        assert!(reader.join().unwrap() == expected);
+    }
+}
+
+on_both! {
     /// Purpose: a connection may be closed, and the dialer dropped, with a written message before its submission
     /// and in the middle: no event names it, and the next connection with its id sends its own bytes only.
     fn closed_while_writing<D>() {

@@ -209,7 +209,7 @@ impl IngestArgs {
             })?,
             partitions: self.partitions.or((self.sink != SinkChoice::Kafka).then_some(1)),
             batch_bytes: to_usize(self.batch_bytes),
-            record_bytes_max: to_usize(server.body_max),
+            record_bytes_max: to_usize(server.limits.body_max),
             linger,
             ack_timeout: self.ack_timeout,
             memory_max: to_usize(self.memory_max),
@@ -250,19 +250,19 @@ impl IngestArgs {
             return Err("--sink kafka needs --kafka-brokers; give one or more, as in --kafka-brokers 10.0.0.1:9092"
                 .to_owned());
         }
-        if server.body_max > RECORD_BYTES_MAX {
+        if server.limits.body_max > RECORD_BYTES_MAX {
             return Err(format!(
                 "--body-max is {} bytes, and a record has at most {RECORD_BYTES_MAX} here; use --body-max 32MiB or less",
-                server.body_max
+                server.limits.body_max
             ));
         }
         // Two batches, so that one can be filled while another is written.
-        let least = 2 * self.batch_bytes.max(server.body_max) + (64 << 10);
+        let least = 2 * self.batch_bytes.max(server.limits.body_max) + (64 << 10);
         if self.memory_max < least {
             return Err(format!(
                 "--memory-max is {}, too little for two batches of --batch-bytes {} and records of --body-max {}; give \
                  {least} or more",
-                self.memory_max, self.batch_bytes, server.body_max
+                self.memory_max, self.batch_bytes, server.limits.body_max
             ));
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use highwater::server::args::{self, Idle, ServerArgs};
+use highwater_kit::ending::exit;
 use highwater_search::args::{ProviderArgs, SearchArgs};
 use highwater_search::serve;
 
@@ -58,12 +59,5 @@ fn main() -> ExitCode {
             serve::search(&cli.search, &cli.server)
         }
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            highwater::logging::flush();
-            eprintln!("highwater-search: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    exit("highwater-search", outcome)
 }

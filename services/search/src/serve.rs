@@ -5,9 +5,7 @@
 //! can be reached is ready; this does not depend on the provider. At the end the clients get their
 //! answers first; then the poller is stopped, even if it is waiting.
 
-use std::fmt;
 use std::fs;
-use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, mpsc};
@@ -18,6 +16,7 @@ use highwater::ServerArgs;
 use highwater::logging::{self, LogFormat};
 use highwater::metrics::Metrics;
 use highwater::server::{Running, Server, ServerConfig, ServerError, Signals};
+use highwater_kit::ending::{Failure, say};
 
 use crate::args::{EVENTS, ProviderArgs, SearchArgs};
 use crate::catalog::{Catalog, EVENTS_MAX};
@@ -44,7 +43,7 @@ pub fn search(args: &SearchArgs, server: &ServerArgs) -> Result<(), Failure> {
     let url = match (&feed, &args.provider_url) {
         (Some(feed), _) => format!("http://{}/", feed.address()),
         (None, Some(url)) => url.clone(),
-        (None, None) => return Err(Failure(PROVIDER_MISSING.into())),
+        (None, None) => return Err(PROVIDER_MISSING.into()),
     };
     let settings = args.poller(&url)?;
     let store = args.store.open(args.data())?;
@@ -84,7 +83,10 @@ pub const PROVIDER_MISSING: &str = "--provider-url is missing; give the feed's U
 pub fn provider(args: &ProviderArgs) -> Result<(), Failure> {
     let feed = match &args.file {
         Some(file) => fs::read(file).map(Bytes::from).map_err(|error| {
-            Failure(format!("cannot read --file {}: {error}; give a feed's path", file.display()))
+            Failure::from(format!(
+                "cannot read --file {}: {error}; give a feed's path",
+                file.display()
+            ))
         })?,
         None => generate(args.events as usize, args.seed).into(),
     };
@@ -133,35 +135,5 @@ fn print_urls(running: &Running, feed: &Running) {
          Ctrl-C stops it.\n",
         feed.address()
     );
-    // Standard output may be closed; the service runs without it.
-    let mut stdout = io::stdout();
-    let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    say(&text);
 }
-
-/// Why the service could not start, or had to stop: one sentence with cause and remedy.
-#[derive(Debug)]
-pub struct Failure(String);
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-macro_rules! failures {
-    ($($from:ty),+) => {$(
-        impl From<$from> for Failure {
-            fn from(error: $from) -> Failure {
-                Failure(error.to_string())
-            }
-        }
-    )+};
-}
-
-failures!(
-    String,
-    io::Error,
-    ServerError,
-    crate::store::StoreError,
-    highwater::metrics::MetricError
-);

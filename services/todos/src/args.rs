@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use highwater::logging::LogFormat;
-use highwater::server::args::{Idle, address_or_off, duration, number, one_of, size};
+use highwater::server::args::{Idle, address_or_off, duration, number, size};
 
 use crate::http::Bounds;
 use crate::near;
@@ -119,7 +119,7 @@ pub struct WorkerArgs {
     pub metrics: ::core::option::Option<SocketAddr>,
 
     /// How events are written to standard error
-    #[arg(long, value_name = "text|json|off", default_value = "text", value_parser = one_of(LOGS))]
+    #[arg(long, value_name = "text|json|off", default_value = "text")]
     pub log: LogFormat,
 }
 
@@ -262,9 +262,6 @@ fn secret(text: &str) -> Result<String, String> {
         text => Ok(text.to_owned()),
     }
 }
-
-const LOGS: &[(&str, LogFormat)] =
-    &[("text", LogFormat::Text), ("json", LogFormat::Json), ("off", LogFormat::Off)];
 
 fn postgres_url(text: &str) -> Result<String, String> {
     postgres::parse_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())

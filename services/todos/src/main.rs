@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use highwater::server::args::{self, Idle, ServerArgs};
+use highwater_kit::ending::{Failure, exit};
 use highwater_todos::args::{
     RepartitionArgs, SECRET_MISSING, SeedArgs, TodosArgs, TokenArgs, WorkerArgs,
 };
@@ -82,18 +83,11 @@ fn main() -> ExitCode {
                 (given, _) => Ok(secret(given)),
             };
             secret
-                .map_err(serve::Failure::new)
+                .map_err(Failure::from)
                 .and_then(|secret| serve::todos(&cli.todos, &secret, &cli.server, cli.demo))
         }
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            highwater::logging::flush();
-            eprintln!("highwater-todos: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    exit("highwater-todos", outcome)
 }
 
 /// The secret; ends the program with status 2 if there is none.

@@ -3,15 +3,14 @@
 //! The order matters. Signals are caught first, so that one during startup is not lost. The port opens once every
 //! acknowledged write is visible. At shutdown the clients get their answers first; then queued commands are applied.
 
-use std::fmt;
-use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use highwater::ServerArgs;
 use highwater::logging::{self, tracing};
 use highwater::metrics::{Metrics, Readiness};
-use highwater::server::{Running, Server, ServerError, Signals};
+use highwater::server::{Running, Server, Signals};
+use highwater_kit::ending::{Failure, say};
 
 use crate::args::{RepartitionArgs, SeedArgs, TodosArgs, TokenArgs};
 use crate::auth::{Keys, issue};
@@ -125,12 +124,6 @@ fn now() -> f64 {
         .map_or(0.0, |since| since.as_secs_f64())
 }
 
-fn say(text: &str) {
-    // Standard output may be closed; there is nobody to tell then.
-    let mut stdout = io::stdout();
-    let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
-}
-
 /// Prints the URLs, and commands with a token, for a user who tries the service.
 fn print_urls(running: &Running, secret: &str) {
     let todos = &running.addresses()[0];
@@ -152,39 +145,3 @@ fn print_urls(running: &Running, secret: &str) {
          Ctrl-C stops it.\n"
     ));
 }
-
-/// Why the service could not start, or had to stop: one sentence with cause and remedy.
-#[derive(Debug)]
-pub struct Failure(String);
-
-impl Failure {
-    /// With that sentence.
-    pub fn new(sentence: impl Into<String>) -> Failure {
-        Failure(sentence.into())
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-macro_rules! failures {
-    ($($from:ty),+) => {$(
-        impl From<$from> for Failure {
-            fn from(error: $from) -> Failure {
-                Failure(error.to_string())
-            }
-        }
-    )+};
-}
-
-failures!(
-    String,
-    io::Error,
-    ServerError,
-    crate::queue::QueueError,
-    crate::store::StoreError,
-    highwater::metrics::MetricError
-);

@@ -7,11 +7,11 @@ use highwater::logging::{self, tracing};
 use highwater::metrics::{Metrics, Readiness};
 use highwater::server::{Running, Server, ServerConfig, Signals};
 use highwater::{Response, Router, StatusCode};
+use highwater_kit::ending::Failure;
 
 use crate::args::WorkerArgs;
 use crate::engine;
 use crate::metrics;
-use crate::serve::Failure;
 
 /// How long a transaction that is under way may take at the end. What Kafka still has stays there.
 const END_MAX: Duration = Duration::ZERO;

@@ -89,7 +89,7 @@ impl Task<'_> {
         let sampler =
             Sampler::start(Asker::new(self.network, port), question, cell.duration(plan).0);
         let count = Arc::clone(&sampler.count);
-        let reader = Arc::new(Reader::new(running.processes(), cpus, self.beside, count));
+        let reader = Arc::new(Reader::new(running.processes(), cpus, self.background, count));
         let marks = Arc::clone(&reader);
         let on_mark: OnMark = Box::new(move |_| marks.read());
         let sending = Sending::of_cell(plan, cell);

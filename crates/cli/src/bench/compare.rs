@@ -40,7 +40,7 @@ pub(super) fn compare(old: &Record, new: &Record) -> Result<Vec<Change>, String>
         return Err("the records compare different figures; give two of one plan".to_owned());
     }
     let names = |record: &Record| -> Vec<String> {
-        record.plan.parties().map(|party| party.name().to_owned()).collect()
+        record.plan.contenders().map(|contender| contender.name().to_owned()).collect()
     };
     let known = names(old);
     let both: Vec<String> = names(new).into_iter().filter(|name| known.contains(name)).collect();

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::interval;
-use super::plan::{Metric, Party};
+use super::plan::{Contender, Metric};
 use super::record::{Interval, Record, Row};
 use super::stats::{self, Pair, Rules};
 
@@ -111,7 +111,7 @@ pub(super) fn claim(
 ) -> Result<Claim, String> {
     let plan = &record.plan;
     for (flag, name) in [("--baseline", baseline), ("--candidate", candidate)] {
-        let known: Vec<&str> = plan.parties().map(Party::name).collect();
+        let known: Vec<&str> = plan.contenders().map(Contender::name).collect();
         if !known.contains(&name) {
             return Err(format!("{flag} {name}: not in this record; it has {}", known.join(", ")));
         }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  plan (TOML) ─▶ run: cell by cell ─▶ record (JSON) ─▶ stats ─▶ gate: faster | slower | same | void
-//!                   │  server (keep ▶ its processes) ⇄ load, ask (to the byte), tree (/proc), probe (the machine's speed)
-//!                   │  or a program that is run to its end (keep ▶ its processes), and figures: what it printed
+//!                   │  server (supervisor ▶ its processes) ⇄ load, ask (to the byte), tree (/proc), probe (the machine's speed)
+//!                   │  or a program that is run to its end (supervisor ▶ its processes), and figures: what it printed
 //!                   └  services and parts beside them
 //! ```
 //!
@@ -12,8 +12,8 @@
 //! load`.
 
 mod ask;
+mod background;
 mod behind;
-mod beside;
 mod cell;
 mod compare;
 mod export;
@@ -23,7 +23,6 @@ mod export_tables;
 mod figures;
 mod gate;
 mod interval;
-mod keep;
 mod machine;
 mod metrics;
 mod network;
@@ -41,6 +40,7 @@ mod services;
 mod show;
 mod soak;
 mod stats;
+mod supervisor;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -127,7 +127,7 @@ Examples:
     Export(export::Args),
     /// Start a command that ends with this process
     #[command(hide = true)]
-    Keep(keep::Args),
+    Keep(supervisor::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -208,7 +208,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Verb::Compare(args) => compare(args),
         Verb::Show(args) => show(args),
         Verb::Export(args) => export::run(args).map(|()| 0),
-        Verb::Keep(args) => return keep::run(args),
+        Verb::Keep(args) => return supervisor::run(args),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -253,7 +253,7 @@ fn run_plan(args: &RunArgs) -> Result<u8, String> {
         .map_err(|problem| format!("{}: {problem}", args.plan.display()))?;
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.json", plan.name)));
     let network = match plan.network.namespaces {
-        true => Network::of_its_own(&cpus),
+        true => Network::isolated(&cpus),
         false => Ok(Network::loopback()),
     };
     let mut record = begin(plan, &cpus, &network, &out, args.resume)?;

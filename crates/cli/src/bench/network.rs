@@ -59,7 +59,7 @@ impl Network {
     ///
     /// # Errors
     /// This machine, or this user, cannot have them; with the remedy.
-    pub(super) fn of_its_own(cpus: &Cpus) -> Result<Network, String> {
+    pub(super) fn isolated(cpus: &Cpus) -> Result<Network, String> {
         let namespace =
             || Namespace::new().map_err(|error| format!("no network namespace: {error}: {REMEDY}"));
         let network = Network(Some(Arc::new([namespace()?, namespace()?])));
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn two_sides_and_a_cable() {
         let cpus = Cpus { server: vec![0], client: vec![1] };
-        let network = match Network::of_its_own(&cpus) {
+        let network = match Network::isolated(&cpus) {
             Ok(network) => network,
             Err(problem) => return highwater_skip::skip("root", &problem),
         };

@@ -11,16 +11,16 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::beside::Beside;
+use super::background::Background;
 use super::cell::round_trip;
 use super::figures::{self, end_of};
-use super::keep::{self, Keeper, Used};
 use super::network::{Network, Side};
 use super::plan::{self, Cell, Cpus, Plan, Program, Server};
 use super::reader::{Reader, rounded};
 use super::record::Measured;
 use super::server::{Running, find, show};
 use super::services::text_of;
+use super::supervisor::{self, Supervisor, Used};
 use super::task::{Failed, Task};
 
 /// How often a running program is checked.
@@ -30,7 +30,7 @@ const OUTPUT_MAX: u64 = 16 * 1024 * 1024;
 
 /// The measurement of one row of a program.
 #[derive(Clone, Copy)]
-pub(super) struct Bout<'a> {
+pub(super) struct ProgramRun<'a> {
     pub(super) plan: &'a Plan,
     pub(super) program: &'a Program,
     /// The server that runs meanwhile.
@@ -38,20 +38,20 @@ pub(super) struct Bout<'a> {
     pub(super) cell: &'a Cell,
     pub(super) network: &'a Network,
     pub(super) cpus: &'a Cpus,
-    pub(super) beside: &'a Beside,
+    pub(super) background: &'a Background,
     /// The addresses of services, by the words that they replace.
     pub(super) services: &'a BTreeMap<String, String>,
     pub(super) is_over: &'a dyn Fn() -> bool,
 }
 
-impl Bout<'_> {
+impl ProgramRun<'_> {
     /// Measures it once.
     pub(super) fn measure(&self) -> Result<Measured, Failed> {
-        let Bout { plan, cell, network, cpus, beside, is_over, .. } = *self;
+        let ProgramRun { plan, cell, network, cpus, background, is_over, .. } = *self;
         match self.server {
             None => self.run(None),
             Some(server) => {
-                let task = Task { plan, server, cell, network, cpus, beside, is_over };
+                let task = Task { plan, server, cell, network, cpus, background, is_over };
                 task.with_server(&|running| {
                     let measured = self.run(Some(running))?;
                     task.check("after", running.port)?;
@@ -63,7 +63,7 @@ impl Bout<'_> {
 
     fn run(&self, running: Option<&Running>) -> Result<Measured, Failed> {
         let processes = running.map(Running::processes).unwrap_or_default();
-        let reader = Reader::new(processes, self.cpus, self.beside, Arc::default());
+        let reader = Reader::new(processes, self.cpus, self.background, Arc::default());
         let before = round_trip(self.cpus)?;
         reader.read();
         let (output, used) = self.output(running)?;
@@ -73,7 +73,7 @@ impl Bout<'_> {
         let spent = reader.spent().map_err(Failed::Void)?;
         spent.note(&mut measured);
         measured.seconds = rounded(used.seconds, 6);
-        let known = spent.server_cpu + spent.beside;
+        let known = spent.server_cpu + spent.background;
         let (server, client) = match self.plan.shared_cpus {
             false => (spent.busy_server - known, spent.busy_client - spent.own - used.cpu_s),
             true => {
@@ -108,8 +108,8 @@ impl Bout<'_> {
             program.command.iter().map(|text| plan::put(text, &words)).collect();
         command[0] = path.to_string_lossy().into_owned();
         let said = self.start(&command, &words).map_err(Failed::NotStarted)?;
-        let (mut keeper, stdout, stderr) = said;
-        let status = self.wait(&mut keeper, &[&stdout, &stderr])?;
+        let (mut supervisor, stdout, stderr) = said;
+        let status = self.wait(&mut supervisor, &[&stdout, &stderr])?;
         let output = text_of(&stdout);
         let (output, used) = match output.trim_end().rsplit_once('\n') {
             Some((output, last)) => (output, serde_json::from_str::<Used>(last).ok()),
@@ -121,7 +121,7 @@ impl Bout<'_> {
         }
         let used = used.ok_or_else(|| {
             Failed::Void(format!(
-                "its resource use is not known: its keeper was killed; {}",
+                "its resource use is not known: its supervisor was killed; {}",
                 shown()
             ))
         })?;
@@ -132,23 +132,24 @@ impl Bout<'_> {
         &self,
         command: &[String],
         words: &BTreeMap<String, String>,
-    ) -> Result<(Keeper, File, File), String> {
+    ) -> Result<(Supervisor, File, File), String> {
         let program = self.program;
-        let mut keeper = keep::command(&self.cpus.client, &["--report".to_owned()], command)?;
-        keeper
+        let mut supervisor =
+            supervisor::command(&self.cpus.client, &["--report".to_owned()], command)?;
+        supervisor
             .env("WORKERS", program.workers.to_string())
             .envs(program.env.iter().map(|(name, value)| (name, plan::put(value, words))));
-        let (stdout, stderr) = keep::into_files(&mut keeper)?;
-        let keeper = Keeper::start(&mut keeper, (self.network, Side::Client))?;
-        Ok((keeper, stdout, stderr))
+        let (stdout, stderr) = supervisor::into_files(&mut supervisor)?;
+        let supervisor = Supervisor::start(&mut supervisor, (self.network, Side::Client))?;
+        Ok((supervisor, stdout, stderr))
     }
 
     /// How it ended.
-    fn wait(&self, keeper: &mut Keeper, said: &[&File]) -> Result<ExitStatus, Failed> {
+    fn wait(&self, supervisor: &mut Supervisor, said: &[&File]) -> Result<ExitStatus, Failed> {
         let limit = self.cell.duration(self.plan).0 + self.program.within.0;
         let deadline = Instant::now() + limit;
         loop {
-            if let Some(status) = keeper.ended() {
+            if let Some(status) = supervisor.ended() {
                 return Ok(status);
             }
             if (self.is_over)() {

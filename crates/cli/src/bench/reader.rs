@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use highwater_core::histogram::Histogram;
 
-use super::beside::{Beside, Seen};
+use super::background::{Background, Seen};
 use super::others::{self, Other};
 use super::plan::Cpus;
 use super::record::{Measured, Part};
@@ -19,7 +19,7 @@ use crate::load::Outcome;
 pub(super) struct Reader {
     processes: Vec<u32>,
     cpus: Cpus,
-    beside: Beside,
+    background: Background,
     /// Answers that were compared in the measured span.
     sampled: Arc<AtomicU64>,
     readings: Mutex<Vec<Reading>>,
@@ -28,7 +28,7 @@ pub(super) struct Reader {
 struct Reading {
     at: Instant,
     usage: Usage,
-    beside: Seen,
+    background: Seen,
     all: Processes,
     /// The server, the processes beside it, this process, and all their descendants.
     ours: BTreeSet<u32>,
@@ -43,11 +43,11 @@ impl Reader {
     pub(super) fn new(
         processes: Vec<u32>,
         cpus: &Cpus,
-        beside: &Beside,
+        background: &Background,
         sampled: Arc<AtomicU64>,
     ) -> Reader {
-        let (cpus, beside) = (cpus.clone(), beside.clone());
-        Reader { processes, cpus, beside, sampled, readings: Mutex::default() }
+        let (cpus, background) = (cpus.clone(), background.clone());
+        Reader { processes, cpus, background, sampled, readings: Mutex::default() }
     }
 
     /// Records an end of the measured span, now.
@@ -57,13 +57,13 @@ impl Reader {
         let families = self.processes.iter().flat_map(|id| all.family(*id));
         let processes: BTreeSet<u32> = families.collect();
         let processes: Vec<u32> = processes.into_iter().collect();
-        let beside = self.beside.see(&processes);
+        let background = self.background.see(&processes);
         let mut ours = all.family(std::process::id());
-        ours.extend(processes.iter().chain(&beside.ids));
+        ours.extend(processes.iter().chain(&background.ids));
         let reading = Reading {
             at: Instant::now(),
             usage: Usage::of(&processes),
-            beside,
+            background,
             all,
             ours,
             idle_server: tree::idle(&self.cpus.server),
@@ -121,8 +121,8 @@ impl Reader {
             server_cpu_source,
             server_rss_kib: end.usage.rss_kib,
             switches: end.usage.switches_since(&begin.usage),
-            beside: end.beside.cpu_since(&begin.beside),
-            parts: end.beside.parts_since(&begin.beside),
+            background: end.background.cpu_since(&begin.background),
+            parts: end.background.parts_since(&begin.background),
             own: end.own - begin.own,
             busy_server: busy(&self.cpus.server, end.idle_server - begin.idle_server),
             busy_client: busy(&self.cpus.client, end.idle_client - begin.idle_client),
@@ -158,7 +158,7 @@ impl Reader {
             ..Measured::default()
         };
         spent.note(&mut measured);
-        let foreign = spent.busy_server - spent.server_cpu - spent.beside;
+        let foreign = spent.busy_server - spent.server_cpu - spent.background;
         measured.foreign_on_server_cpus = spent.share(foreign);
         measured.foreign_on_client_cpus = spent.share(spent.busy_client - spent.own);
         Ok(measured)
@@ -195,7 +195,7 @@ pub(super) struct Spent {
     server_cpu_source: &'static str,
     server_rss_kib: u64,
     switches: u64,
-    pub(super) beside: f64,
+    pub(super) background: f64,
     parts: BTreeMap<String, f64>,
     pub(super) own: f64,
     pub(super) busy_server: f64,

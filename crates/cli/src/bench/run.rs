@@ -16,11 +16,11 @@ use highwater_core::prng::Prng;
 use highwater_sys::cpu;
 use highwater_sys::signal::Signals;
 
-use super::beside::Beside;
+use super::background::Background;
 use super::machine;
 use super::network::Network;
-use super::plan::{self, Cell, Cpus, Party, Plan, Server};
-use super::program::Bout;
+use super::plan::{self, Cell, Contender, Cpus, Plan, Server};
+use super::program::ProgramRun;
 use super::record::{Measured, Noise, NoiseOfCell, Record, Row};
 use super::services::Services;
 use super::stats::{self, Rules};
@@ -70,7 +70,7 @@ pub(super) fn run(
         failures: BTreeMap::new(),
         is_over: Flag::new(false),
         services: None,
-        beside: Beside::default(),
+        background: Background::default(),
         signals,
         plan: &plan,
         cpus,
@@ -108,7 +108,7 @@ struct Run<'a> {
     is_over: Flag<bool>,
     /// Set from the first row on.
     services: Option<Services>,
-    beside: Beside,
+    background: Background,
     /// Contenders that did not start: how often, and why.
     failures: BTreeMap<String, (u32, String)>,
     progress: Progress,
@@ -129,8 +129,8 @@ impl Run<'_> {
         }
         for round in 0..2 * rounds {
             for cell in self.shuffled(round, "cells", cells) {
-                for name in self.parties(record, cell, round) {
-                    if !self.party(record, cell, &name, round)? {
+                for name in self.contenders(record, cell, round) {
+                    if !self.contender(record, cell, &name, round)? {
                         return Ok(());
                     }
                 }
@@ -141,7 +141,7 @@ impl Run<'_> {
 
     /// Measures the first contender twice, as if it were two. False if the run is over.
     fn pair(&mut self, record: &mut Record, cell: &Cell, round: u32) -> Result<bool, String> {
-        let first = self.plan.parties().find(|party| cell.is_for(party.name()));
+        let first = self.plan.contenders().find(|contender| cell.is_for(contender.name()));
         let Some(first) = first else { return Ok(true) };
         let of_round = |row: &&Row| row.cell == cell.name && row.round == round;
         let rows = &aa(record, self.plan).rows;
@@ -155,7 +155,7 @@ impl Run<'_> {
     }
 
     /// False if the run is over.
-    fn party(
+    fn contender(
         &mut self,
         record: &mut Record,
         cell: &Cell,
@@ -166,8 +166,8 @@ impl Run<'_> {
         if record.cells.iter().any(is_it) {
             return Ok(true);
         }
-        let party = self.plan.parties().find(|party| party.name() == name);
-        let Some(row) = party.and_then(|party| self.row(cell, party, round)) else {
+        let contender = self.plan.contenders().find(|contender| contender.name() == name);
+        let Some(row) = contender.and_then(|contender| self.row(cell, contender, round)) else {
             return Ok(false);
         };
         record.cells.push(row);
@@ -178,7 +178,7 @@ impl Run<'_> {
 
     /// The contenders of a round, in random order. After the plan's rounds: those with too few pairs with the
     /// baseline, and the baseline.
-    fn parties(&self, record: &Record, cell: &Cell, round: u32) -> Vec<String> {
+    fn contenders(&self, record: &Record, cell: &Cell, round: u32) -> Vec<String> {
         let names: Vec<&str> = self.plan.parties_of(cell).collect();
         let mut chosen = names.clone();
         let rounds = cell.rounds(self.plan);
@@ -212,11 +212,11 @@ impl Run<'_> {
     }
 
     /// One row; `None` if the run is over.
-    fn row(&mut self, cell: &Cell, party: Party<'_>, round: u32) -> Option<Row> {
+    fn row(&mut self, cell: &Cell, contender: Contender<'_>, round: u32) -> Option<Row> {
         if self.is_over() {
             return None;
         }
-        let name = party.name();
+        let name = contender.name();
         self.start_services()?;
         self.progress.show(&format!("round {} {} {name}", round + 1, cell.name));
         let mut row = Row {
@@ -231,7 +231,7 @@ impl Run<'_> {
             (_, Some((STARTS_MAX, reason))) => {
                 Err(Failed::Void(format!("not tried again: {reason}")))
             }
-            (Ok(network), _) => self.measure(cell, party, network),
+            (Ok(network), _) => self.measure(cell, contender, network),
         };
         let reason = match result {
             Ok(measured) => {
@@ -259,13 +259,13 @@ impl Run<'_> {
     fn measure(
         &self,
         cell: &Cell,
-        party: Party<'_>,
+        contender: Contender<'_>,
         network: &Network,
     ) -> Result<Measured, Failed> {
-        let (plan, cpus, beside, is_over) =
-            (self.plan, self.cpus, &self.beside, &|| self.is_over());
+        let (plan, cpus, background, is_over) =
+            (self.plan, self.cpus, &self.background, &|| self.is_over());
         let services = self.services.as_ref();
-        if let Some(problem) = services.and_then(|services| services.problem(plan, party)) {
+        if let Some(problem) = services.and_then(|services| services.problem(plan, contender)) {
             return Err(Failed::Void(problem));
         }
         let words = services.map(Services::words).unwrap_or_default();
@@ -274,16 +274,26 @@ impl Run<'_> {
             env: server.env.iter().map(|(a, b)| (a.clone(), plan::put(b, &words))).collect(),
             ..server.clone()
         };
-        match party {
-            Party::Server(server) => {
+        match contender {
+            Contender::Server(server) => {
                 let server = &filled(server);
-                Task { plan, server, cell, network, cpus, beside, is_over }.measure()
+                Task { plan, server, cell, network, cpus, background, is_over }.measure()
             }
-            Party::Program(program) => {
+            Contender::Program(program) => {
                 let server = plan.server_beside(program, cell).map(filled);
                 let (server, services) = (server.as_ref(), &words);
-                Bout { plan, program, server, cell, network, cpus, beside, services, is_over }
-                    .measure()
+                ProgramRun {
+                    plan,
+                    program,
+                    server,
+                    cell,
+                    network,
+                    cpus,
+                    background,
+                    services,
+                    is_over,
+                }
+                .measure()
             }
         }
     }
@@ -296,7 +306,8 @@ impl Run<'_> {
             }
             let place = (network, &self.cpus.server[..]);
             let services = Services::start(self.plan, place, &|| self.is_over()).ok()?;
-            self.beside = Beside { parts: self.plan.parts.clone(), keepers: services.keepers() };
+            self.background =
+                Background { parts: self.plan.parts.clone(), supervisors: services.supervisors() };
             self.services = Some(services);
         }
         Some(())
@@ -313,7 +324,7 @@ impl Run<'_> {
 /// The record's A/A run, which is created if there is none.
 fn aa<'a>(record: &'a mut Record, plan: &Plan) -> &'a mut Noise {
     record.aa.get_or_insert_with(|| Noise {
-        server: plan.parties().next().map_or_else(String::new, |first| first.name().to_owned()),
+        server: plan.contenders().next().map_or_else(String::new, |first| first.name().to_owned()),
         pairs: 0,
         interval: None,
         cells: Vec::new(),

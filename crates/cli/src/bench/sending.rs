@@ -34,6 +34,8 @@ pub(super) struct Sending {
     pub(super) rate: f64,
     pub(super) burst: u32,
     pub(super) random: bool,
+    /// Whether to send nothing after `duration`, and only wait for answers.
+    pub(super) stops_at_end: bool,
     pub(super) deadline: Option<Span>,
     pub(super) timeout: Duration,
     pub(super) warm_up: Duration,
@@ -59,6 +61,8 @@ impl Sending {
             rate: cell.rate,
             burst: cell.burst,
             random: false,
+            // The server counts as refused what this client would send later and not wait for.
+            stops_at_end: cell.refuses_nothing,
             deadline: cell.deadline,
             timeout: if cell.refuses_nothing { PATIENCE } else { TIMEOUT },
             warm_up: cell.warm_up(plan).0,
@@ -93,6 +97,7 @@ impl Sending {
             rate,
             burst: step.burst,
             random: step.random,
+            stops_at_end: whole.stops_at_end || step.lasts.is_some(),
             sources: step.sources,
             warm_up: Duration::ZERO,
             duration,
@@ -144,6 +149,7 @@ impl Sending {
         if self.rate > 0.0 {
             line.extend([format!("--rate={}", self.rate), format!("--burst={}", self.burst)]);
             line.extend(self.random.then(|| "--arrivals=poisson".to_owned()));
+            line.extend(self.stops_at_end.then(|| "--stop-at-end".to_owned()));
         } else if self.pipeline > 1 {
             line.push(format!("--pipeline={}", self.pipeline));
         }

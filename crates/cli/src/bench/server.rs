@@ -9,10 +9,10 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::ask::{Asker, Question};
-use super::keep::{self, Keeper};
 use super::metrics::Metrics;
 use super::network::{Network, Side};
 use super::plan::{self, Plan, Server};
+use super::supervisor::{self, Supervisor};
 use super::tree;
 
 /// How often a starting server is polled.
@@ -20,9 +20,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// Bytes of a server's last output that a reason shows.
 const SAID_MAX: i64 = 300;
 
-/// A server that answers. Dropping it ends its processes: its keeper does.
+/// A server that answers. Dropping it ends its processes: its supervisor does.
 pub(super) struct Running {
-    keeper: Keeper,
+    supervisor: Supervisor,
     stderr: File,
     pub(super) port: u16,
     pub(super) network: Network,
@@ -59,18 +59,18 @@ impl Running {
         let put = |text: &String| plan::put(text, &words);
         let mut command: Vec<String> = server.command.iter().chain(flags).map(put).collect();
         command[0] = program.to_string_lossy().into_owned();
-        let stderr =
-            keep::unnamed_file().map_err(|error| format!("a file for its output: {error}"))?;
-        let mut keeper = keep::command(cpus, &[], &command)?;
-        keeper
+        let stderr = supervisor::unnamed_file()
+            .map_err(|error| format!("a file for its output: {error}"))?;
+        let mut supervisor = supervisor::command(cpus, &[], &command)?;
+        supervisor
             .env("PORT", port.to_string())
             .env("WORKERS", server.workers.to_string())
             .envs(server.env.iter().map(|(name, value)| (name, put(value))))
             .stdout(Stdio::null())
             .stderr(stderr.try_clone().map_err(|error| error.to_string())?);
-        let keeper = Keeper::start(&mut keeper, (network, Side::Server))?;
+        let supervisor = Supervisor::start(&mut supervisor, (network, Side::Server))?;
         let network = network.clone();
-        let mut running = Running { keeper, stderr, port, network, metrics };
+        let mut running = Running { supervisor, stderr, port, network, metrics };
         running.wait_ready(plan, server, is_over)?;
         Ok(running)
     }
@@ -110,12 +110,12 @@ impl Running {
 
     /// Its processes: the server and its children.
     pub(super) fn processes(&self) -> Vec<u32> {
-        tree::descendants(self.keeper.0.id())
+        tree::descendants(self.supervisor.0.id())
     }
 
     /// How it ended, if it did.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
-        self.keeper.ended()
+        self.supervisor.ended()
     }
 
     /// Its end as a reason, if it ended.

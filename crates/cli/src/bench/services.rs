@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use highwater_sys::process::{self, End};
 
 use super::figures::end_of;
-use super::keep::{self, Keeper};
 use super::network::{Network, Side};
-use super::plan::{Party, Plan, Service, words_in};
+use super::plan::{Contender, Plan, Service, words_in};
 use super::server::{INTERRUPTED, find};
+use super::supervisor::{self, Supervisor};
 
 /// How often a starting service is checked.
 const TICK: Duration = Duration::from_millis(20);
-/// Extra time beyond the limit for starting, so that its keeper can report the failure.
+/// Extra time beyond the limit for starting, so that its supervisor can report the failure.
 const SLACK: Duration = Duration::from_secs(5);
 
 /// All services of a plan. Dropping it stops those that did not run before.
@@ -25,9 +25,9 @@ pub(super) struct Services {
     all: BTreeMap<String, Result<Kept, String>>,
 }
 
-/// A service that was started. Its keeper stops it, and ends all remaining processes.
+/// A service that was started. Its supervisor stops it, and ends all remaining processes.
 struct Kept {
-    keeper: Keeper,
+    supervisor: Supervisor,
     /// The last line that its start has printed.
     said: String,
 }
@@ -62,39 +62,40 @@ impl Services {
         self.all.iter().filter_map(word).collect()
     }
 
-    /// Why `party` of `plan` cannot be measured: a service that it refers to failed to start, or one that is never
+    /// Why `contender` of `plan` cannot be measured: a service that it refers to failed to start, or one that is never
     /// referred to, which counts as needed by all.
-    pub(super) fn problem(&self, plan: &Plan, party: Party<'_>) -> Option<String> {
+    pub(super) fn problem(&self, plan: &Plan, contender: Contender<'_>) -> Option<String> {
         let is_mentioned = |name: &str, texts: &[&String]| {
             let word = format!("service.{name}");
             texts.iter().any(|text| words_in(text).contains(&word.as_str()))
         };
-        let all: Vec<&String> = plan.parties().flat_map(|party| texts(plan, party)).collect();
+        let all: Vec<&String> =
+            plan.contenders().flat_map(|contender| texts(plan, contender)).collect();
         self.all.iter().find_map(|(name, kept)| {
             let problem = kept.as_ref().err()?;
-            let needs = is_mentioned(name, &texts(plan, party)) || !is_mentioned(name, &all);
+            let needs = is_mentioned(name, &texts(plan, contender)) || !is_mentioned(name, &all);
             needs.then(|| problem.clone())
         })
     }
 
     /// The root processes of all services.
-    pub(super) fn keepers(&self) -> Vec<u32> {
-        self.all.values().flatten().map(|kept| kept.keeper.0.id()).collect()
+    pub(super) fn supervisors(&self) -> Vec<u32> {
+        self.all.values().flatten().map(|kept| kept.supervisor.0.id()).collect()
     }
 }
 
 /// The texts that may refer to a service: those of the contender, and of a server that may run meanwhile.
-fn texts<'a>(plan: &'a Plan, party: Party<'a>) -> Vec<&'a String> {
+fn texts<'a>(plan: &'a Plan, contender: Contender<'a>) -> Vec<&'a String> {
     let of = |command: &'a [String], env: &'a BTreeMap<String, String>| {
         command.iter().chain(env.values()).collect::<Vec<_>>()
     };
-    match party {
-        Party::Server(server) => of(&server.command, &server.env),
-        Party::Program(program) => {
+    match contender {
+        Contender::Server(server) => of(&server.command, &server.env),
+        Contender::Program(program) => {
             let named =
                 plan.servers.iter().find(|server| Some(&server.name) == program.server.as_ref());
-            let beside = named.map(|server| of(&server.command, &server.env));
-            [of(&program.command, &program.env), beside.unwrap_or_default()].concat()
+            let background = named.map(|server| of(&server.command, &server.env));
+            [of(&program.command, &program.env), background.unwrap_or_default()].concat()
         }
     }
 }
@@ -115,15 +116,15 @@ fn start(
         "--within".to_owned(),
         service.within.0.as_millis().to_string(),
     ];
-    let mut keeper = keep::command(cpus, &flags, &command)?;
-    let (stdout, stderr) = keep::into_files(keeper.envs(&service.env))?;
-    let keeper = Keeper::start(&mut keeper, (network, Side::Server))?;
-    let mut kept = Kept { keeper, said: String::new() };
+    let mut supervisor = supervisor::command(cpus, &flags, &command)?;
+    let (stdout, stderr) = supervisor::into_files(supervisor.envs(&service.env))?;
+    let supervisor = Supervisor::start(&mut supervisor, (network, Side::Server))?;
+    let mut kept = Kept { supervisor, said: String::new() };
     let deadline = Instant::now() + service.within.0 + SLACK;
     loop {
-        let ended = kept.keeper.ended();
+        let ended = kept.supervisor.ended();
         let said = text_of(&stdout);
-        if let Some((said, _)) = said.split_once(keep::STARTED) {
+        if let Some((said, _)) = said.split_once(supervisor::STARTED) {
             kept.said = said.trim().lines().last().unwrap_or_default().trim().to_owned();
             return Ok(kept);
         }

@@ -1,6 +1,6 @@
 //! The task of one row, and the failures that can replace its measurement.
 
-use super::beside::Beside;
+use super::background::Background;
 use super::network::Network;
 use super::plan::{Cell, Cpus, Plan, Server};
 use super::server::INTERRUPTED;
@@ -30,6 +30,6 @@ pub(super) struct Task<'a> {
     pub(super) cell: &'a Cell,
     pub(super) network: &'a Network,
     pub(super) cpus: &'a Cpus,
-    pub(super) beside: &'a Beside,
+    pub(super) background: &'a Background,
     pub(super) is_over: &'a dyn Fn() -> bool,
 }

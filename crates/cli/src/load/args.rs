@@ -14,6 +14,8 @@ pub(crate) const RATE_MAX: f64 = 10_000_000.0;
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Requests in one write.
 pub(crate) const PIPELINE_MAX: u32 = 1024;
+/// Streams of one connection.
+pub(crate) const STREAMS_MAX: u32 = 1024;
 /// Requests at one instant of an open loop.
 pub(crate) const BURST_MAX: u32 = 4096;
 /// Client threads.
@@ -49,6 +51,12 @@ Examples:
   A storm of connections:
     highwater load http://10.0.0.1:8080/ --rate 9000 --close --deadline 200ms \\
       --source 10.0.1.1-10.0.1.8
+  Handshakes of TLS, none of them resumed:
+    highwater load https://127.0.0.1:8443/ --ca ca.pem --close --resume off
+  HTTP/2, 16 connections with 32 requests at a time on each:
+    highwater load https://127.0.0.1:8443/ --ca ca.pem --http2 -c 16 --streams 32
+  WebSocket, messages that are echoed, 8 at once on each connection:
+    highwater load ws://127.0.0.1:8080/ws --ws --body 'message ${seq}' --pipeline 8
   Writes:
     highwater load http://127.0.0.1:8080/e --method POST --body '{\"id\":\"${uuid}\"}'
   Any of a thousand:
@@ -74,7 +82,7 @@ Exit status:
   4  answers were not what --expect-… or the mix expects
 The report is printed in any case; standard error says why the status is not 0.")]
 pub(crate) struct Args {
-    /// Where to send requests: http://HOST:PORT/PATH. Several of one host are sent in turn.
+    /// Where to send requests: http://HOST:PORT/PATH or https://; ws:// and wss:// with --ws. Several of one host are sent in turn.
     #[arg(required = true, value_name = "URL")]
     pub(crate) urls: Vec<String>,
 
@@ -95,6 +103,11 @@ pub(crate) struct Args {
     /// for each request, which costs it more than the request.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(BURST_MAX)))]
     pub(crate) burst: u32,
+
+    /// Open loop: send nothing after --duration, and only wait for answers. Without it the load goes on until
+    /// everything measured has been answered, so that the last requests meet the same load as the others.
+    #[arg(long, requires = "rate")]
+    pub(crate) stop_at_end: bool,
 
     /// How long to measure, up to 24h.
     #[arg(short, long, default_value = "10s", value_parser = parse_duration)]
@@ -167,6 +180,34 @@ pub(crate) struct Args {
     /// Count answers without this text in their body as bad responses.
     #[arg(long, value_name = "TEXT")]
     pub(crate) expect_contains: Option<String>,
+
+    /// HTTP/2: over TLS if the server agrees (ALPN), else at once (prior knowledge).
+    #[arg(long, conflicts_with = "pipeline")]
+    pub(crate) http2: bool,
+
+    /// HTTP/2: requests on a connection at a time; a closed loop has so many users on each.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "http2", value_parser = clap::value_parser!(u32).range(1..=i64::from(STREAMS_MAX)))]
+    pub(crate) streams: u32,
+
+    /// WebSocket: send --body as a message, and wait for the message that answers it. --pipeline sends several at once.
+    #[arg(long, conflicts_with_all = ["http2", "mix", "method", "expect_status", "expect_headers"])]
+    pub(crate) ws: bool,
+
+    /// WebSocket: send messages as binary, not as text.
+    #[arg(long, requires = "ws")]
+    pub(crate) binary: bool,
+
+    /// https: file with the certificates of the authorities to trust, in PEM [default: those of the system].
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// https: accept any certificate, for any name. For tests: nothing proves who the server is.
+    #[arg(long)]
+    pub(crate) insecure: bool,
+
+    /// https: whether later connections resume the sessions of earlier ones, as browsers do.
+    #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Switch::On)]
+    pub(crate) resume: Switch,
 
     /// Local addresses to connect from, in turn: one, or a range. Each gives about 28 000 ports.
     #[arg(long, value_name = "A[-B]", value_parser = parse_sources)]
@@ -254,6 +295,20 @@ impl Args {
                 self.connections()
             ));
         }
+        if self.streams > 1 && (self.close || self.requests_per_connection.is_some()) {
+            let flag = if self.close { "--close" } else { "--requests-per-connection" };
+            return Err(format!(
+                "{flag} and --streams {}: a connection cannot end while others use it; write --streams 1",
+                self.streams
+            ));
+        }
+        if self.connections().saturating_mul(self.streams) > CONNECTIONS_MAX {
+            return Err(format!(
+                "--connections {} with --streams {}: more than {CONNECTIONS_MAX} requests at a time; use fewer",
+                self.connections(),
+                self.streams
+            ));
+        }
         if (self.warmup + self.duration).as_nanos() / self.series.as_nanos() > POINTS_MAX {
             return Err(format!(
                 "--series {:?} cuts the run into more than {POINTS_MAX} points; write more",
@@ -262,6 +317,15 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// A setting that is on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Switch {
+    /// It is used.
+    On,
+    /// It is not.
+    Off,
 }
 
 /// How bytes are moved.

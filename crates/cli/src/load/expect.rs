@@ -49,19 +49,34 @@ pub(crate) struct Check {
     found: bool,
     /// The last bytes, in which the text may begin.
     tail: Vec<u8>,
+    /// Names and values of an answer whose fields come one by one.
+    fields: Option<Vec<(String, Vec<u8>)>>,
 }
 
 impl Check {
     /// An answer begins.
     pub(crate) fn head(&mut self, expect: &Expect, head: &Head<'_>) {
-        self.wrong = match expect.status {
-            Some(status) if status != head.status() => {
-                Some(format!("status {}, expected {status}", head.status()))
-            }
-            _ => expect.headers.iter().find_map(|(name, value)| field(head, name, value)),
-        };
+        self.status(expect, head.status());
+        self.fields = None;
+        let mut wanted = expect.headers.iter();
+        let wrong = wanted.find_map(|(name, value)| field(&mut head.fields().iter(), name, value));
+        self.wrong = self.wrong.take().or(wrong);
+    }
+
+    /// An answer begins, whose fields come one by one.
+    pub(crate) fn status(&mut self, expect: &Expect, status: u16) {
+        let wrong = expect.status.filter(|expected| *expected != status);
+        self.wrong = wrong.map(|expected| format!("status {status}, expected {expected}"));
         (self.len, self.found) = (0, false);
         self.tail.clear();
+        self.fields = (!expect.headers.is_empty()).then(Vec::new);
+    }
+
+    /// One of its fields.
+    pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
+        if let Some(fields) = &mut self.fields {
+            fields.push((String::from_utf8_lossy(name).into_owned(), value.to_vec()));
+        }
     }
 
     /// A piece of its body.
@@ -102,6 +117,14 @@ impl Check {
         if self.wrong.is_some() {
             return self.wrong.take();
         }
+        if let Some(fields) = self.fields.take() {
+            let each = || fields.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+            let mut wanted = expect.headers.iter();
+            let wrong = wanted.find_map(|(name, value)| field(&mut each(), name, value));
+            if wrong.is_some() {
+                return wrong;
+            }
+        }
         match &expect.body {
             Some(Body::Whole(whole)) if whole.len() != self.len => {
                 Some(format!("body has {} bytes, expected {}", self.len, whole.len()))
@@ -116,9 +139,13 @@ impl Check {
     }
 }
 
-fn field(head: &Head<'_>, name: &str, value: &str) -> Option<String> {
+fn field<'a>(
+    fields: &mut dyn Iterator<Item = (&'a str, &'a [u8])>,
+    name: &str,
+    value: &str,
+) -> Option<String> {
     let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().take(60).collect::<String>();
-    let mut values = head.fields().iter().filter(|(found, _)| found.eq_ignore_ascii_case(name));
+    let mut values = fields.filter(|(found, _)| found.eq_ignore_ascii_case(name));
     match values.next() {
         None => Some(format!("no field {name}, expected {value:?}")),
         Some((_, found)) if found == value.as_bytes() => None,

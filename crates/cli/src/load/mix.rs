@@ -8,7 +8,8 @@ use serde::Deserialize;
 use super::args::{BODY_MAX, REQUESTS_MAX, WEIGHT_MAX};
 use super::expect::{Body, Expect};
 use super::files;
-use super::request::{Spec, check_path, header};
+use super::request::{check_path, header};
+use super::spec::Spec;
 use super::template::Template;
 
 /// Bytes of a mix file, at most.

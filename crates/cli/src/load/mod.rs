@@ -6,6 +6,8 @@
 //!                                         └─▶ report (text | JSON)  chart
 //! ```
 //!
+//! Between a client and its dialer stand `tls`, and `http2` or `ws`, where they are asked for.
+//!
 //! Pure, given the time: `schedule`, `demand`, `tally`, `verdict`, `template`, `expect`, `chart`, and `client` but for its
 //! dialer. Answers are read by `core::http1::client`. Clocks and threads are `run`'s; files are read by `files`
 //! before anything is sent.
@@ -16,17 +18,26 @@ mod client;
 mod demand;
 mod expect;
 mod files;
+mod frames;
+mod handshakes;
 mod hlog;
+mod http2;
+mod message;
 mod mix;
 mod report;
 mod request;
 mod run;
 mod schedule;
+mod spec;
 mod tally;
 mod target;
 mod template;
+mod tls;
 mod units;
+mod upgrade;
 mod verdict;
+mod wire;
+mod ws;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -35,7 +46,9 @@ use std::process::ExitCode;
 
 use target::{Target, Texts};
 
-pub(crate) use args::{Args, BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX, parse_duration};
+pub(crate) use args::{
+    Args, BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX, STREAMS_MAX, parse_duration,
+};
 use run::IfRefused;
 pub(crate) use run::{OnMark, Outcome};
 

@@ -64,6 +64,8 @@ fn json(args: &Args, target: &Shown, outcome: &Outcome) -> Value {
         ends(outcome),
         times(outcome),
         requests(target, outcome),
+        handshakes(outcome),
+        frames(outcome),
         own(args, outcome),
     ];
     let fields = parts.into_iter().flat_map(|part| match part {
@@ -82,6 +84,9 @@ fn settings(args: &Args, target: &Shown, outcome: &Outcome) -> Value {
         "connections": args.connections(),
         "threads": args.threads,
         "pipeline": args.pipeline,
+        "http": if args.http2 { "2" } else { "1.1" },
+        "ws": args.ws,
+        "streams": args.streams,
         "close": args.close,
         "deadline_ms": args.deadline.map(|deadline| deadline.as_secs_f64() * 1e3),
         "transport": outcome.transport.to_string(),
@@ -114,6 +119,11 @@ fn ends(outcome: &Outcome) -> Value {
         "truncated": counts.truncated,
         "malformed": counts.malformed,
         "malformation": tally.malformation,
+        "tls_failed": counts.handshakes,
+        "stream_resets": counts.stream_resets,
+        "streams_refused": counts.streams_refused,
+        "closed": counts.closed,
+        "unupgraded": counts.unupgraded,
         "no_port": counts.no_port,
         "failed": counts.failed,
         "statuses": statuses(&tally.statuses),
@@ -179,6 +189,34 @@ fn requests(target: &Shown, outcome: &Outcome) -> Value {
         })
         .collect();
     json!({ "requests": rows })
+}
+
+/// The handshakes of TLS; nothing without it.
+fn handshakes(outcome: &Outcome) -> Value {
+    let Some(tls) = &outcome.tally.tls else { return json!({}) };
+    json!({
+        "tls": tls.cipher,
+        "tls_problem": tls.problem,
+        "handshakes": tls.count(),
+        "handshakes_resumed": tls.resumed,
+        "handshakes_per_s": tenth(tls.count() as f64 / outcome.span.as_secs_f64().max(1e-9)),
+        "handshake_p50_us": micros(&tls.took, 0.5),
+        "handshake_p99_us": micros(&tls.took, 0.99),
+    })
+}
+
+/// What HTTP/2 came to, beside its answers; nothing without it.
+fn frames(outcome: &Outcome) -> Value {
+    if let Some(frames) = &outcome.tally.ws {
+        return json!({ "ws_closes": frames.count, "ws_problem": frames.problem });
+    }
+    let Some(frames) = &outcome.tally.http2 else { return json!({}) };
+    json!({
+        "goaways": frames.goaways,
+        "farewells": frames.farewells,
+        "http2_problem": frames.problem,
+        "server_streams_max": frames.streams_max,
+    })
 }
 
 fn own(args: &Args, outcome: &Outcome) -> Value {
@@ -282,6 +320,11 @@ fn outcomes(args: &Args, outcome: &Outcome) -> String {
         ("reset", counts.resets, ""),
         ("truncated", counts.truncated, ""),
         ("malformed", counts.malformed, ""),
+        ("TLS failed", counts.handshakes, ""),
+        ("stream reset", counts.stream_resets, ""),
+        ("closed", counts.closed, "  by the server"),
+        ("no upgrade", counts.unupgraded, ""),
+        ("refused str.", counts.streams_refused, "  REFUSED_STREAM, or behind a GOAWAY"),
         ("no port", counts.no_port, ""),
         ("failed", counts.failed, ""),
         ("not sent", tally.not_sent, "  the client could not begin them in time"),
@@ -289,6 +332,24 @@ fn outcomes(args: &Args, outcome: &Outcome) -> String {
     ];
     for (name, count, note) in rest.into_iter().filter(|(_, count, _)| *count > 0) {
         out += &row(name, count, note);
+    }
+    if let Some(tls) = &tally.tls {
+        let took = |quantile| shown(micros(&tls.took, quantile));
+        let note = format!("  {} resumed; p50 {}, p99 {}", tls.resumed, took(0.5), took(0.99));
+        out += &row("handshakes", tls.count(), if tls.count() > 0 { &note } else { "" });
+        out += &tls.cipher.as_ref().map_or(String::new(), |cipher| format!("  {cipher}\n"));
+        out +=
+            &tls.problem.as_ref().map_or(String::new(), |what| format!("  TLS failed: {what}\n"));
+    }
+    if let Some(what) = tally.ws.as_ref().and_then(|frames| frames.problem.as_ref()) {
+        out += &format!("  WebSocket: {what}\n");
+    }
+    if let Some(frames) = &tally.http2 {
+        out += &match frames.goaways {
+            0 => String::new(),
+            count => row("GOAWAY", count, "  with an error"),
+        };
+        out += &frames.problem.as_ref().map_or(String::new(), |what| format!("  HTTP/2: {what}\n"));
     }
     if let Some(what) = tally.malformation {
         out += &format!("  malformed: {what}\n");
@@ -315,7 +376,11 @@ fn send(args: &Args) -> &'static str {
 fn headline(args: &Args, target: &Shown, outcome: &Outcome) -> String {
     let shape = match args.rate {
         Some(rate) => format!("open loop, {rate} requests/s"),
-        None => format!("closed loop, {} users", args.connections()),
+        None => format!("closed loop, {} users", args.connections() * args.streams),
+    };
+    let shape = match args.http2 {
+        true => format!("HTTP/2, {shape}, {} connections", args.connections()),
+        false => shape,
     };
     let how = match (args.close, args.pipeline) {
         (true, _) => ", a connection for each request".to_owned(),

@@ -10,22 +10,10 @@ use highwater_core::http1::client::Asked;
 use highwater_core::prng::Prng;
 
 use super::expect::{Body, EXPECT_MAX, Expect};
+use super::message::Message;
+use super::spec::Spec;
 use super::template::{Template, Values};
-
-/// A request as specified by the user.
-pub(crate) struct Spec {
-    /// Stands before the name of a setting in messages: `--`, or the file and the request.
-    pub(crate) place: String,
-    pub(crate) name: String,
-    pub(crate) weight: u64,
-    pub(crate) method: String,
-    /// Path and query, from the `/`.
-    pub(crate) path: Template,
-    /// Names and values.
-    pub(crate) headers: Vec<(String, Template)>,
-    pub(crate) body: Template,
-    pub(crate) expect: Expect,
-}
+use super::upgrade;
 
 /// One kind of request.
 #[derive(Debug)]
@@ -37,6 +25,10 @@ pub(crate) struct Request {
     /// `None`: any answer will do.
     pub(crate) expect: Option<Expect>,
     content: Content,
+    /// For HTTP/2.
+    pub(crate) http2: Option<Message>,
+    /// For WebSocket.
+    pub(crate) ws: Option<upgrade::Message>,
 }
 
 #[derive(Debug)]
@@ -88,7 +80,14 @@ impl Request {
             asked,
             expect: (!spec.expect.is_empty()).then(|| spec.expect.clone()),
             content: content(head, has_body.then(|| spec.body.clone())),
+            http2: None,
+            ws: None,
         })
+    }
+
+    /// Whether its answer must have certain fields.
+    pub(crate) fn expects_fields(&self) -> bool {
+        self.expect.as_ref().is_some_and(|expect| !expect.headers.is_empty())
     }
 
     /// Its bytes, if they are always the same.

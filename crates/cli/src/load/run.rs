@@ -16,11 +16,15 @@ use highwater_sys::{self as sys, limits};
 use super::args::{Args, Transport};
 use super::client::{Client, LINGERING_MAX, Plan, messages};
 use super::demand::Demand;
+use super::http2::{self, Http2};
 use super::request::{Choice, Requests};
 use super::schedule::Schedule;
 use super::tally::{Span, Tally};
 use super::target::Target;
 use super::template::Values;
+use super::tls::{self, TlsDialer};
+use super::wire::Wire;
+use super::ws::WebSockets;
 
 /// How often a waiting client wakes up, and the live line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -59,6 +63,8 @@ struct Shown {
     connected: AtomicU64,
     /// Requests whose connection was not made.
     unmade: AtomicU64,
+    /// Requests whose TLS failed.
+    untrusted: AtomicU64,
 }
 
 struct Shared {
@@ -103,6 +109,7 @@ pub(crate) fn run(
     on_mark: OnMark,
 ) -> Result<Outcome, String> {
     let (address, requests) = (target.address, Arc::new(target.requests));
+    let aim = Aim { address, requests: requests.clone(), tls: target.tls };
     let signals = Signals::catch().map_err(|error| format!("catching signals: {error}"))?;
     prepare(args)?;
     let transport = transport(args.transport)?;
@@ -117,9 +124,9 @@ pub(crate) fn run(
         on_mark,
     });
     let threads = (0..args.threads)
-        .map(|number| spawn(args, address, &requests, span, transport, number, &shared))
+        .map(|number| spawn(args, &aim, span, transport, number, &shared))
         .collect::<Result<Vec<_>, _>>()?;
-    let may_end = if_refused == IfRefused::End && !listens_here(address);
+    let may_end = (if_refused == IfRefused::End).then(|| listens_here(address));
     let ended = watch(args, span, &shared, &threads, &signals, may_end);
     let mut outcome = Outcome {
         tally: Tally::new(span, args.deadline).with_details(
@@ -187,43 +194,109 @@ struct Spent {
     waited: Duration,
 }
 
+/// Where every thread sends what.
+struct Aim {
+    address: SocketAddr,
+    requests: Arc<Requests>,
+    tls: Option<tls::Setup>,
+}
+
 type Finished = Result<(Tally, Spent), String>;
 
 fn spawn(
     args: &Args,
-    address: SocketAddr,
-    requests: &Arc<Requests>,
+    aim: &Aim,
     span: Span,
     transport: sys::Transport,
     number: u32,
     shared: &Arc<Shared>,
 ) -> Result<JoinHandle<Finished>, String> {
+    let Aim { address, requests, tls } = aim;
     let plan = plan(args, requests, number);
     let demand = demand(args, span, number, plan.connections);
     let messages = messages(requests, plan.pipeline);
     let sources = args.source.clone().map_or(Vec::new(), |sources| sources.0);
-    let config = DialConfig { target: address, sources, messages };
-    let (deadline, shared) = (args.deadline, shared.clone());
+    // TLS seals them anew each time.
+    let (sent, sealed) =
+        if tls.is_some() { (Vec::new(), messages) } else { (messages, Vec::new()) };
+    let config = DialConfig { target: *address, sources, messages: sent };
+    let tls = tls.as_ref().map(|setup| setup.for_thread(span));
+    let shared = shared.clone();
+    let fields = requests.list.iter().any(|request| request.expects_fields());
+    let closes = args.close || args.requests_per_connection.is_some();
+    let http2 = args.http2.then_some(http2::Setup { streams: args.streams, fields, closes });
+    let load = Load {
+        plan,
+        demand,
+        span,
+        deadline: args.deadline,
+        shared,
+        number: number as usize,
+        http2,
+    };
     std::thread::Builder::new()
         .name(format!("load-{number}"))
         .spawn(move || {
-            let (give_up, number) = (plan.give_up, number as usize);
+            let tls = tls.map(|sessions| (sessions(), sealed));
             match transport {
                 sys::Transport::Uring => {
                     let dialer = UringDialer::new(&config);
-                    let dialer = dialer.map_err(|error| format!("io_uring: {error}"))?;
-                    let client = Client::new(dialer, plan, demand, span, deadline);
-                    drive(client, span, give_up, &shared, number)
+                    load.over(dialer.map_err(|error| format!("io_uring: {error}"))?, tls)
                 }
                 sys::Transport::Epoll => {
                     let dialer = EpollDialer::new(&config);
-                    let dialer = dialer.map_err(|error| format!("epoll: {error}"))?;
-                    let client = Client::new(dialer, plan, demand, span, deadline);
-                    drive(client, span, give_up, &shared, number)
+                    load.over(dialer.map_err(|error| format!("epoll: {error}"))?, tls)
                 }
             }
         })
         .map_err(|error| format!("starting a thread: {error}"))
+}
+
+/// What a client thread needs beside its dialer.
+struct Load {
+    plan: Plan,
+    demand: Demand,
+    span: Span,
+    deadline: Option<Duration>,
+    shared: Arc<Shared>,
+    number: usize,
+    http2: Option<http2::Setup>,
+}
+
+impl Load {
+    /// Drives a client over `dialer`, with TLS if it is asked for.
+    fn over<D: Dial>(self, dialer: D, tls: Option<(tls::Sessions, Vec<Vec<u8>>)>) -> Finished {
+        let Some((sessions, messages)) = tls else { return self.speak(dialer) };
+        let handshakes = sessions.handshakes();
+        let (mut tally, spent) = self.speak(TlsDialer::new(dialer, sessions, messages))?;
+        tally.tls = Some(handshakes.take());
+        Ok((tally, spent))
+    }
+
+    /// Drives it in the protocol that is asked for.
+    fn speak<D: Dial>(self, dialer: D) -> Finished {
+        if let Some(message) =
+            self.plan.requests.list.first().and_then(|request| request.ws.clone())
+        {
+            let sockets = WebSockets::new(dialer, message, self.number as u64);
+            let frames = sockets.frames();
+            let (mut tally, spent) = self.drive(sockets)?;
+            tally.ws = Some(frames.take());
+            return Ok((tally, spent));
+        }
+        let Some(setup) = self.http2 else { return self.drive(dialer) };
+        let http2 = Http2::new(dialer, setup);
+        let frames = http2.frames();
+        let (mut tally, spent) = self.drive(http2)?;
+        tally.http2 = Some(frames.take());
+        Ok((tally, spent))
+    }
+
+    fn drive<W: Wire>(self, dialer: W) -> Finished {
+        let give_up = self.plan.give_up;
+        let client = Client::new(dialer, self.plan, self.demand, self.span, self.deadline);
+        drive(client, self.span, give_up, &self.shared, self.number)
+    }
 }
 
 fn plan(args: &Args, requests: &Arc<Requests>, number: u32) -> Plan {
@@ -233,7 +306,7 @@ fn plan(args: &Args, requests: &Arc<Requests>, number: u32) -> Plan {
     let seed = args.seed.wrapping_add(number.into());
     let share = connections / threads + u32::from(number < connections % threads);
     Plan {
-        connections: share as usize,
+        connections: (share * args.streams) as usize,
         pipeline: args.pipeline as usize,
         requests_per_connection: match args.close {
             true => 1,
@@ -255,12 +328,13 @@ fn demand(args: &Args, span: Span, number: u32, connections: usize) -> Demand {
     let threads = f64::from(args.threads);
     let (phase, seed) = (f64::from(number) / threads, args.seed.wrapping_add(number.into()));
     let schedule = Schedule::new(args.arrivals, rate / threads, span.start, phase, seed);
-    Demand::open(schedule.in_bursts(args.burst))
+    let end = if args.stop_at_end { span.to } else { Instant::MAX };
+    Demand::open(schedule.in_bursts(args.burst).until(end))
 }
 
 /// One client thread, from the first request to the end of the last measured one.
-fn drive<D: Dial>(
-    mut client: Client<D>,
+fn drive<W: Wire>(
+    mut client: Client<W>,
     span: Span,
     give_up: Duration,
     shared: &Shared,
@@ -317,6 +391,7 @@ fn show(tally: &Tally, shown: &Shown) {
     shown.failed.store(total.errors() + total.timeouts + total.non_2xx, Ordering::Relaxed);
     shown.connected.store(tally.connected, Ordering::Relaxed);
     shown.unmade.store(total.refused + total.no_port + total.failed, Ordering::Relaxed);
+    shown.untrusted.store(total.handshakes, Ordering::Relaxed);
 }
 
 /// CPU and waiting time of the calling thread since it began, to the nanosecond; zero if this kernel does not report
@@ -344,7 +419,7 @@ fn watch(
     shared: &Shared,
     threads: &[JoinHandle<Finished>],
     signals: &Signals,
-    may_be_dead: bool,
+    listens: Option<bool>,
 ) -> Ended {
     let visible = !args.quiet && stderr().is_terminal();
     let mut ended = Ended::Whole;
@@ -352,7 +427,7 @@ fn watch(
     while threads.iter().any(|thread| !thread.is_finished()) {
         if let Ok(Some(_)) = signals.wait_timeout(TICK) {
             ended = Ended::Interrupted;
-        } else if ended == Ended::Whole && may_be_dead && is_dead(span, shared) {
+        } else if ended == Ended::Whole && listens.is_some_and(|it| is_dead(span, shared, it)) {
             ended = Ended::Dead;
         }
         if ended != Ended::Whole {
@@ -369,14 +444,15 @@ fn watch(
     ended
 }
 
-/// Whether everything was refused from the beginning.
-fn is_dead(span: Span, shared: &Shared) -> bool {
+/// Whether everything was refused from the beginning, by nobody who listens; or by TLS.
+fn is_dead(span: Span, shared: &Shared, listens: bool) -> bool {
     let sum = |field: fn(&Shown) -> &AtomicU64| shared.sum(field);
     let (sent, unmade) = (sum(|shown| &shown.sent), sum(|shown| &shown.unmade));
+    let untrusted = sum(|shown| &shown.untrusted);
     monotonic() >= span.start + DEAD_AFTER
         && sum(|shown| &shown.connected) == 0
-        && unmade > 0
-        && unmade == sent
+        && sent > 0
+        && (untrusted == sent || (unmade == sent && !listens))
 }
 
 /// Whether something on this machine listens on a loopback address: a gate in front of it may refuse everything.

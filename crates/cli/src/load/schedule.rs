@@ -34,6 +34,8 @@ pub(crate) struct Schedule {
     count: u64,
     /// The next arrival, in seconds since `start`.
     next: f64,
+    /// Nothing arrives from then on.
+    end: Instant,
 }
 
 impl Schedule {
@@ -47,7 +49,8 @@ impl Schedule {
         seed: u64,
     ) -> Schedule {
         let random = (arrivals == Arrivals::Poisson).then(|| Prng::from_seed(seed));
-        let mut schedule = Schedule { start, rate, burst: 1, phase, random, count: 0, next: 0.0 };
+        let (next, end) = (0.0, Instant::MAX);
+        let mut schedule = Schedule { start, rate, burst: 1, phase, random, count: 0, next, end };
         schedule.next = schedule.after(0.0);
         schedule
     }
@@ -59,12 +62,18 @@ impl Schedule {
         schedule
     }
 
-    /// When the next arrival is due.
-    pub(crate) fn peek(&self) -> Instant {
-        self.start + Duration::from_secs_f64(self.next)
+    /// The same arrivals, but none at `end` or later.
+    pub(crate) fn until(self, end: Instant) -> Schedule {
+        Schedule { end, ..self }
     }
 
-    /// Takes the next arrival.
+    /// When the next arrival is due; [`Instant::MAX`] if there is none.
+    pub(crate) fn peek(&self) -> Instant {
+        let next = self.start + Duration::from_secs_f64(self.next);
+        if next < self.end { next } else { Instant::MAX }
+    }
+
+    /// Takes the next arrival. Do not call it if there is none.
     pub(crate) fn take(&mut self) -> Instant {
         let due = self.peek();
         self.count += 1;
@@ -127,6 +136,16 @@ mod tests {
         for (index, at) in all.into_iter().enumerate() {
             assert!((at - index as f64 / 400.0).abs() < 1e-6, "{index}: {at}");
         }
+    }
+
+    /// Purpose: a schedule with an end has the same arrivals before it, and none at or after it.
+    #[test]
+    fn nothing_arrives_after_the_end() {
+        let schedule = || Schedule::new(Arrivals::Uniform, 200.0, START, 0.0, 0).in_bursts(100);
+        let mut ends = schedule().until(START + Duration::from_millis(500));
+        assert_eq!(seconds(&mut ends, 100), seconds(&mut schedule(), 100));
+        assert_eq!(ends.peek(), Instant::MAX);
+        assert_eq!(schedule().until(START).peek(), Instant::MAX);
     }
 
     /// Purpose: bursts keep the rate: as many arrivals in a second, all of a burst at one instant, and the

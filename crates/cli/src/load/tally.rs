@@ -11,6 +11,8 @@ use highwater_core::histogram::Histogram;
 use highwater_core::time::Instant;
 use highwater_sys::dial::Failure;
 
+use super::frames::{Closes, Frames};
+use super::handshakes::Handshakes;
 use super::hlog::Intervals;
 use super::schedule::Due;
 
@@ -36,6 +38,20 @@ pub(crate) enum Outcome {
     Truncated,
     /// The received bytes were not an HTTP answer.
     Malformed(&'static str),
+    /// TLS could not be set up, or failed later.
+    Handshake,
+    /// The server has reset the stream.
+    StreamReset,
+    /// The server has not processed the request (REFUSED_STREAM, or a GOAWAY that excludes it).
+    StreamRefused,
+    /// A whole message of WebSocket.
+    Message,
+    /// A message that is not what was expected.
+    WrongMessage,
+    /// The server closed the connection by a close frame.
+    Closed,
+    /// The server did not switch to WebSocket.
+    Unupgraded,
     /// This machine had no local port left.
     NoPort,
     /// This machine failed to connect or send in another way, by the error's number.
@@ -49,6 +65,7 @@ impl From<Failure> for Outcome {
             Failure::Reset => Outcome::Reset,
             Failure::TimedOut => Outcome::TimedOut,
             Failure::Ports => Outcome::NoPort,
+            Failure::Handshake => Outcome::Handshake,
             Failure::Other(errno) => Outcome::Failed(errno),
         }
     }
@@ -72,6 +89,14 @@ pub(crate) struct Counts {
     pub(crate) resets: u64,
     pub(crate) truncated: u64,
     pub(crate) malformed: u64,
+    /// Requests whose TLS failed.
+    pub(crate) handshakes: u64,
+    pub(crate) stream_resets: u64,
+    pub(crate) streams_refused: u64,
+    /// Messages whose connection the server closed.
+    pub(crate) closed: u64,
+    /// Messages for which no connection was upgraded.
+    pub(crate) unupgraded: u64,
     pub(crate) no_port: u64,
     pub(crate) failed: u64,
 }
@@ -79,7 +104,9 @@ pub(crate) struct Counts {
 impl Counts {
     /// All failures except refusals, time-outs and other statuses.
     pub(crate) fn errors(&self) -> u64 {
-        self.resets + self.truncated + self.malformed + self.no_port + self.failed
+        let of_server = self.resets + self.truncated + self.malformed + self.handshakes;
+        let of_streams = self.stream_resets + self.streams_refused + self.closed + self.unupgraded;
+        of_server + of_streams + self.no_port + self.failed
     }
 
     #[inline]
@@ -99,6 +126,19 @@ impl Counts {
             Outcome::Reset => &mut self.resets,
             Outcome::Truncated => &mut self.truncated,
             Outcome::Malformed(_) => &mut self.malformed,
+            Outcome::Handshake => &mut self.handshakes,
+            Outcome::StreamReset => &mut self.stream_resets,
+            Outcome::StreamRefused => &mut self.streams_refused,
+            Outcome::Message => {
+                self.good += u64::from(in_time);
+                &mut self.ok
+            }
+            Outcome::WrongMessage => {
+                self.bad += 1;
+                &mut self.ok
+            }
+            Outcome::Closed => &mut self.closed,
+            Outcome::Unupgraded => &mut self.unupgraded,
             Outcome::NoPort => &mut self.no_port,
             Outcome::Failed(_) => &mut self.failed,
         };
@@ -116,6 +156,11 @@ impl Counts {
         self.resets += other.resets;
         self.truncated += other.truncated;
         self.malformed += other.malformed;
+        self.handshakes += other.handshakes;
+        self.stream_resets += other.stream_resets;
+        self.streams_refused += other.streams_refused;
+        self.closed += other.closed;
+        self.unupgraded += other.unupgraded;
         self.no_port += other.no_port;
         self.failed += other.failed;
     }
@@ -194,6 +239,12 @@ pub(crate) struct Tally {
     pub(crate) malformation: Option<&'static str>,
     /// The first error number that has no counter of its own.
     pub(crate) errno: Option<i32>,
+    /// The handshakes of TLS.
+    pub(crate) tls: Option<Handshakes>,
+    /// The frames of HTTP/2.
+    pub(crate) http2: Option<Frames>,
+    /// Those of WebSocket.
+    pub(crate) ws: Option<Closes>,
 }
 
 /// Statuses that can be counted.
@@ -226,6 +277,9 @@ impl Tally {
             open: 0,
             malformation: None,
             errno: None,
+            tls: None,
+            http2: None,
+            ws: None,
         }
     }
 
@@ -327,14 +381,9 @@ impl Tally {
                 if !(200..300).contains(&status) {
                     return self.rejection.record(nanos);
                 }
-                self.latency.record(nanos);
-                if let Some(row) = self.rows.get_mut(request) {
-                    row.latency.record(nanos);
-                }
-                if let Some(intervals) = &mut self.intervals {
-                    intervals.record(now, nanos);
-                }
+                self.succeeded(request, now, nanos);
             }
+            Outcome::Message | Outcome::WrongMessage => self.succeeded(request, now, nanos),
             Outcome::Refused | Outcome::Reset => self.rejection.record(nanos),
             Outcome::Malformed(what) => {
                 self.malformation.get_or_insert(what);
@@ -342,7 +391,21 @@ impl Tally {
             Outcome::Failed(errno) => {
                 self.errno.get_or_insert(errno);
             }
-            Outcome::TimedOut | Outcome::Truncated | Outcome::NoPort => {}
+            Outcome::StreamReset | Outcome::StreamRefused => self.rejection.record(nanos),
+            Outcome::TimedOut | Outcome::Truncated | Outcome::Handshake | Outcome::NoPort => {}
+            Outcome::Closed | Outcome::Unupgraded => {}
+        }
+    }
+
+    /// The time of a 2xx, or of a message.
+    #[inline]
+    fn succeeded(&mut self, request: usize, now: Instant, nanos: u64) {
+        self.latency.record(nanos);
+        if let Some(row) = self.rows.get_mut(request) {
+            row.latency.record(nanos);
+        }
+        if let Some(intervals) = &mut self.intervals {
+            intervals.record(now, nanos);
         }
     }
 
@@ -412,5 +475,17 @@ impl Tally {
         self.open += other.open;
         self.malformation = self.malformation.or(other.malformation);
         self.errno = self.errno.or(other.errno);
+        match (&mut self.tls, other.tls.take()) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (mine, theirs) => *mine = mine.take().or(theirs),
+        }
+        match (&mut self.ws, other.ws.take()) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (mine, theirs) => *mine = mine.take().or(theirs),
+        }
+        match (&mut self.http2, other.http2.take()) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (mine, theirs) => *mine = mine.take().or(theirs),
+        }
     }
 }

@@ -3,11 +3,15 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
+use highwater_core::websocket::Kind;
+
 use super::args::{Args, BODY_MAX, MESSAGES_MAX, URLS_MAX};
 use super::expect::{Body, Expect};
-use super::request::{Request, Requests, Spec, check_path, header};
+use super::message::Message;
+use super::request::{Request, Requests, check_path, header};
+use super::spec::Spec;
 use super::template::Template;
-use super::{files, mix};
+use super::{files, mix, tls, upgrade};
 
 /// Bytes of a file of headers, at most.
 const HEADER_FILE_MAX: usize = 64 * 1024;
@@ -17,6 +21,8 @@ const HEADER_FILE_MAX: usize = 64 * 1024;
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     pub(crate) requests: Requests,
+    /// `None`: http.
+    pub(crate) tls: Option<tls::Setup>,
 }
 
 /// How texts of the command line are read.
@@ -56,6 +62,8 @@ impl Texts {
 /// A URL of the kind that can be loaded.
 #[derive(Debug, PartialEq, Eq)]
 struct Url {
+    /// https.
+    is_tls: bool,
     /// As in the `Host` field.
     authority: String,
     host: String,
@@ -69,8 +77,12 @@ pub(crate) fn resolve(args: &Args, texts: Texts) -> Result<Target, String> {
     if args.urls.len() > URLS_MAX {
         return Err(format!("{} URLs; give {URLS_MAX} at most", args.urls.len()));
     }
-    let urls: Vec<Url> = args.urls.iter().map(|url| parse(url)).collect::<Result<_, _>>()?;
+    let urls: Vec<Url> =
+        args.urls.iter().map(|url| parse(url, args.ws)).collect::<Result<_, _>>()?;
     let first = urls.first().ok_or("no URL was given")?;
+    if urls.iter().any(|url| url.is_tls != first.is_tls) {
+        return Err(format!("{}: all URLs must be http://, or all https://", args.urls.join(" ")));
+    }
     if let Some(other) = urls.iter().find(|url| url.authority != first.authority) {
         return Err(format!(
             "{} and {}: all URLs must have the same host and port; run one load for each",
@@ -88,10 +100,19 @@ pub(crate) fn resolve(args: &Args, texts: Texts) -> Result<Target, String> {
         Some(mix) => mix::read(mix, &headers(args, texts)?)?,
         None => specs(args, &urls, texts)?,
     };
-    let list = specs
-        .iter()
-        .map(|spec| Request::new(spec, &first.authority, args.close))
-        .collect::<Result<Vec<_>, String>>()?;
+    let scheme = if first.is_tls { "https" } else { "http" };
+    let request = |spec: &Spec| {
+        let mut request = Request::new(spec, &first.authority, args.close)?;
+        if args.http2 {
+            request.http2 = Some(Message::new(spec, scheme, &first.authority)?);
+        }
+        if args.ws {
+            let kind = if args.binary { Kind::Binary } else { Kind::Text };
+            request.ws = Some(upgrade::Message::new(spec, &first.authority, kind)?);
+        }
+        Ok(request)
+    };
+    let list = specs.iter().map(request).collect::<Result<Vec<_>, String>>()?;
     let fixed = list.iter().filter_map(Request::fixed).map(<[u8]>::len).sum::<usize>();
     let size = fixed * args.pipeline as usize;
     if size > MESSAGES_MAX {
@@ -100,21 +121,23 @@ pub(crate) fn resolve(args: &Args, texts: Texts) -> Result<Target, String> {
              URLs or a lower --pipeline"
         ));
     }
+    let tls = match first.is_tls {
+        true => Some(tls::Setup::new(args, &first.host)?),
+        false => tls::Setup::none(args).map(|()| None)?,
+    };
     let address = address(first, args)?;
-    Ok(Target { address, requests: Requests { list, is_mix: args.mix.is_some() } })
+    Ok(Target { address, requests: Requests { list, is_mix: args.mix.is_some() }, tls })
 }
 
-fn parse(url: &str) -> Result<Url, String> {
+fn parse(url: &str, ws: bool) -> Result<Url, String> {
     let refuse = |what: &str| format!("{url:?}: {what}; write http://HOST[:PORT]/PATH");
+    let is_tls = url.starts_with("https://") || url.starts_with("wss://");
     let rest = match url.split_once("://") {
         Some(("http", rest)) => rest,
-        Some(("https", _)) => {
-            return Err(format!(
-                "{url:?}: https is not supported; load the server's plain port, or put a TLS \
-                 terminator between"
-            ));
-        }
-        _ => return Err(refuse("is not an http:// URL")),
+        Some(("https", rest)) => rest,
+        Some(("ws" | "wss", rest)) if ws => rest,
+        Some(("ws" | "wss", _)) => return Err(format!("{url:?}: write --ws with it")),
+        _ => return Err(refuse("is not an http:// or https:// URL")),
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
@@ -126,13 +149,14 @@ fn parse(url: &str) -> Result<Url, String> {
         Some((host, port)) if !port.ends_with(']') => {
             (host, port.parse().map_err(|_| refuse("the port is not a number up to 65535"))?)
         }
-        _ => (authority, 80),
+        _ => (authority, if is_tls { 443 } else { 80 }),
     };
     if host.is_empty() || port == 0 {
         return Err(refuse("names no host or port"));
     }
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     Ok(Url {
+        is_tls,
         authority: authority.to_owned(),
         host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
         port,

@@ -153,6 +153,11 @@ impl Outcome {
             );
             return Some((FAILED, what));
         }
+        if let Some(problem) = self.tally.tls.as_ref().and_then(|tls| tls.problem.as_ref())
+            && counts.handshakes == counts.sent
+        {
+            return Some((FAILED, problem.clone()));
+        }
         if self.is_unmeasured() {
             return Some((
                 LIMITED,
@@ -193,6 +198,11 @@ impl Outcome {
             (counts.resets, "reset".to_owned()),
             (counts.truncated, "cut off".to_owned()),
             (counts.malformed, "malformed".to_owned()),
+            (counts.handshakes, "with failed TLS".to_owned()),
+            (counts.closed, "on connections that the server closed".to_owned()),
+            (counts.unupgraded, "without an upgrade".to_owned()),
+            (counts.stream_resets, "on streams that the server reset".to_owned()),
+            (counts.streams_refused, "on streams that the server refused".to_owned()),
             (counts.no_port + counts.failed, "without a connection".to_owned()),
             (self.tally.not_sent, "not sent".to_owned()),
             (self.tally.open, "unfinished".to_owned()),
@@ -204,7 +214,13 @@ impl Outcome {
                 "nothing was sent in the measured span; the server stalls, or --warmup is too short"
                     .to_owned()
             }
-            false => said.join(", "),
+            false => {
+                let http2 = self.tally.http2.as_ref().and_then(|frames| frames.problem.as_deref());
+                let ws = self.tally.ws.as_ref().and_then(|frames| frames.problem.as_deref());
+                let why = http2.or(ws).or(self.tally.malformation);
+                let why = why.map_or(String::new(), |why| format!(" ({why})"));
+                format!("{}{why}", said.join(", "))
+            }
         }
     }
 }

@@ -5,128 +5,94 @@ use std::time::Duration;
 use highwater_core::limit::{Aimd, Fixed, HillClimb, LIMIT_MAX, Limit, QueueDelay};
 
 use super::gate::Counts;
+use crate::choice::choices;
 
-/// How excess work is turned away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shed {
-    /// Not at all. Beyond its capacity such a server answers no request in time.
-    None,
-    /// With a 503 after parsing the request. Costs about as much as serving it: for comparison with servers
-    /// that do so.
-    App,
-    /// By not accepting connections beyond the limit, and not starting requests that waited too
-    /// long. Needs no privilege.
-    Accept,
-    /// In the kernel, before there is a connection; and not starting requests that waited too long.
-    /// Needs CAP_BPF or CAP_NET_ADMIN.
-    Kernel,
-}
-
-/// Which mechanism of the kernel refuses connections under [`Shed::Kernel`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GateChoice {
-    /// The cheapest that the machine and the process's privileges allow.
-    #[default]
-    Auto,
-    /// A BPF program at the socket lookup, or do not start.
-    Ebpf,
-    /// An nftables table of our own, or do not start.
-    Nft,
-    /// An iptables rule, or do not start.
-    Iptables,
-}
-
-/// How the gate in the kernel refuses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GateRefusal {
-    /// With resets, but silently while resets would cost too much.
-    #[default]
-    Auto,
-    /// With a reset: clients learn it at once, and retry at once.
-    Reset,
-    /// Silently: clients learn it by their own timeout. The cheapest refusal there is.
-    Drop,
-}
-
-/// What is refused during an overload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Refuse {
-    /// Requests where connections are kept for several of them, as by proxies; else connections.
-    #[default]
-    Auto,
-    /// Connections, before they exist or are accepted: the cheapest where each brings one request.
-    Connections,
-    /// Requests, with a 503: every connection is accepted.
-    Requests,
-}
-
-/// Who gets an equal share during an overload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fair {
-    /// Nobody: who asks most is served most.
-    Off,
-    /// Each client: as the application says ([`Router::fair_by`](crate::Router::fair_by)), else each address that
-    /// connections come from; of IPv6 each network of 64 bits.
-    #[default]
-    Address,
-}
-
-/// What decides how many connections may have work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limiter {
-    /// The operator does, with a number.
-    Fixed,
-    /// Steps of a hundred along the request rate.
-    HillClimb,
-    /// Queueing delay: no limit without a standing queue, else as many as can wait for no longer than the
-    /// target.
-    Gradient,
-    /// One more while there is no overload, a tenth less when there is (AIMD).
-    Aimd,
-}
-
-impl Shed {
-    /// Its name in the settings.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Shed::None => "none",
-            Shed::App => "app",
-            Shed::Accept => "accept",
-            Shed::Kernel => "kernel",
-        }
+choices! {
+    /// How excess work is turned away.
+    pub enum Shed {
+        /// Not at all. Beyond its capacity such a server answers no request in time.
+        None = "none",
+        /// With a 503 after parsing the request. Costs about as much as serving it: for comparison with servers
+        /// that do so.
+        App = "app",
+        /// By not accepting connections beyond the limit, and not starting requests that waited too
+        /// long. Needs no privilege.
+        Accept = "accept",
+        /// In the kernel, before there is a connection; and not starting requests that waited too long.
+        /// Needs CAP_BPF or CAP_NET_ADMIN.
+        Kernel = "kernel",
     }
 }
 
-impl Refuse {
-    /// Its name in the settings.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Refuse::Auto => "auto",
-            Refuse::Connections => "connections",
-            Refuse::Requests => "requests",
-        }
+choices! {
+    /// Which mechanism of the kernel refuses connections under [`Shed::Kernel`].
+    #[derive(Default)]
+    pub enum GateChoice {
+        /// The cheapest that the machine and the process's privileges allow.
+        #[default]
+        Auto = "auto",
+        /// A BPF program at the socket lookup, or do not start.
+        Ebpf = "ebpf",
+        /// An nftables table of our own, or do not start.
+        Nft = "nft",
+        /// An iptables rule, or do not start.
+        Iptables = "iptables",
     }
 }
 
-impl Fair {
-    /// Its name in the settings.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Fair::Off => "off",
-            Fair::Address => "address",
-        }
+choices! {
+    /// How the gate in the kernel refuses.
+    #[derive(Default)]
+    pub enum GateRefusal {
+        /// With resets, but silently while resets would cost too much.
+        #[default]
+        Auto = "auto",
+        /// With a reset: clients learn it at once, and retry at once.
+        Reset = "reset",
+        /// Silently: clients learn it by their own timeout. The cheapest refusal there is.
+        Drop = "drop",
     }
 }
 
-impl Limiter {
-    /// Its name in the settings.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Limiter::Fixed => "fixed",
-            Limiter::HillClimb => "hill-climb",
-            Limiter::Gradient => "gradient",
-            Limiter::Aimd => "aimd",
-        }
+choices! {
+    /// What is refused during an overload.
+    #[derive(Default)]
+    pub enum Refuse {
+        /// Requests where connections are kept for several of them, as by proxies; else connections.
+        #[default]
+        Auto = "auto",
+        /// Connections, before they exist or are accepted: the cheapest where each brings one request.
+        Connections = "connections",
+        /// Requests, with a 503: every connection is accepted.
+        Requests = "requests",
+    }
+}
+
+choices! {
+    /// Who gets an equal share during an overload.
+    #[derive(Default)]
+    pub enum Fair {
+        /// Nobody: who asks most is served most.
+        Off = "off",
+        /// Each client: as the application says ([`Router::fair_by`](crate::Router::fair_by)), else each address that
+        /// connections come from; of IPv6 each network of 64 bits.
+        #[default]
+        Address = "address",
+    }
+}
+
+choices! {
+    /// What decides how many connections may have work.
+    pub enum Limiter {
+        /// The operator does, with a number.
+        Fixed = "fixed",
+        /// Steps of a hundred along the request rate.
+        HillClimb = "hill-climb",
+        /// Queueing delay: no limit without a standing queue, else as many as can wait for no longer than the
+        /// target.
+        Gradient = "gradient",
+        /// One more while there is no overload, a tenth less when there is (AIMD).
+        Aimd = "aimd",
     }
 }
 

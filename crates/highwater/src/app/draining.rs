@@ -1,12 +1,10 @@
 //! How does an endless handler learn that its server drains?
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+
+use tokio::sync::Notify;
 
 /// Signals that the server is draining: it was asked to stop, and waits for the requests in flight. An answer that
 /// never ends on its own, such as an event stream, should end then; an answer that has not ended at the drain
@@ -35,32 +33,18 @@ use std::task::{Context, Poll, Waker};
 pub struct Draining(Arc<Drain>);
 
 /// Whether an application's server is draining, and the futures that wait for it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Drain {
     has_begun: AtomicBool,
-    waiting: Mutex<Waiting>,
-}
-
-/// One entry per waiting future, which removes it when it is dropped.
-#[derive(Default)]
-struct Waiting {
-    wakers: BTreeMap<u64, Waker>,
-    numbered: u64,
+    begun: Notify,
 }
 
 impl Drain {
     /// Begins the drain.
     pub(super) fn begin(&self) {
         if !self.has_begun.swap(true, SeqCst) {
-            // Woken outside of the lock, since a waker is foreign code.
-            let wakers = std::mem::take(&mut self.waiting().wakers);
-            wakers.into_values().for_each(Waker::wake);
+            self.begun.notify_waiters();
         }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing panics while it holds the lock.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,7 +61,11 @@ impl Draining {
 
     /// Waits until the server is draining.
     pub async fn begun(&self) {
-        Begun { drain: &self.0, number: None }.await;
+        // Before the look, so that a drain that begins in between wakes it.
+        let begun = self.0.begun.notified();
+        if !self.has_begun() {
+            begun.await;
+        }
     }
 }
 
@@ -87,51 +75,13 @@ impl fmt::Debug for Draining {
     }
 }
 
-impl fmt::Debug for Drain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drain").field("has_begun", &self.has_begun).finish_non_exhaustive()
-    }
-}
-
-struct Begun<'d> {
-    drain: &'d Drain,
-    number: Option<u64>,
-}
-
-impl Future for Begun<'_> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let drain = self.drain;
-        let mut waiting = drain.waiting();
-        // Under the lock, so that a drain that begins now finds the waker.
-        if drain.has_begun.load(SeqCst) {
-            return Poll::Ready(());
-        }
-        let number = *self.number.get_or_insert_with(|| {
-            waiting.numbered += 1;
-            waiting.numbered
-        });
-        waiting.wakers.insert(number, context.waker().clone());
-        Poll::Pending
-    }
-}
-
-impl Drop for Begun<'_> {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            let waker = self.drain.waiting().wakers.remove(&number);
-            drop(waker); // Outside of the lock.
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::Future;
     use std::pin::pin;
     use std::sync::atomic::AtomicUsize;
-    use std::task::Wake;
+    use std::task::{Context, Wake, Waker};
 
     #[derive(Default)]
     struct Count(AtomicUsize);
@@ -142,8 +92,7 @@ mod tests {
         }
     }
 
-    /// Purpose: every waiting future is woken once, later ones need not wait, and dropped ones leave nothing
-    /// behind.
+    /// Purpose: every waiting future is woken once, later ones need not wait, and dropped ones are not.
     #[test]
     fn those_who_wait_are_woken() {
         let draining = Draining(Arc::new(Drain::default()));
@@ -157,9 +106,7 @@ mod tests {
                 assert!(first.as_mut().poll(&mut context).is_pending());
                 assert!(gone.as_mut().poll(&mut context).is_pending());
             }
-            assert_eq!(draining.0.waiting().wakers.len(), 2);
         }
-        assert_eq!(draining.0.waiting().wakers.len(), 1);
         draining.0.begin();
         draining.0.begin();
         assert_eq!(count.0.load(SeqCst), 1);

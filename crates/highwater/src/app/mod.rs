@@ -56,6 +56,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod trailing_slash;
+mod vary;
 mod worker_context;
 mod worker_local;
 
@@ -79,6 +80,8 @@ pub use extract::{
 pub use extract::{Form, Json, Path, Query};
 pub use fixed::{Fixed, fixed};
 pub use handler::{Blocking, Endpoint, Handler, Kind, blocking};
+#[cfg(feature = "files")]
+pub(crate) use handler::{LookedUp, Lookup};
 pub use into_response::{Html, IntoResponse, Redirect};
 pub use layer::{Layer, Next};
 pub use map_body::BodyPieces;

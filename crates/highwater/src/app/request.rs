@@ -297,16 +297,20 @@ impl Request<'_> {
 
     /// The percent-decoded value of a path parameter that exists.
     pub(super) fn param_at(&self, index: usize) -> Result<Cow<'_, str>, Error> {
-        let params = match &self.source {
-            Source::Lent { params, .. } => params,
-            Source::Owned(owned) => &owned.params,
-        };
-        let raw = params.value(index, self.path()).unwrap_or_default();
+        let raw = self.raw_param_at(index).unwrap_or_default();
         percent_decode(raw).map_err(|error| {
             let name = &self.param_names()[index];
             Error::bad_request(format!("path parameter `{name}`: in `{raw}`, {error}"))
                 .with_code("invalid_path")
         })
+    }
+
+    fn raw_param_at(&self, index: usize) -> Option<&str> {
+        let params = match &self.source {
+            Source::Lent { params, .. } => params,
+            Source::Owned(owned) => &owned.params,
+        };
+        params.value(index, self.path())
     }
 
     /// Takes the content as a stream. Empty if it was taken before.
@@ -385,6 +389,12 @@ impl Request<'_> {
     pub fn param(&self, name: &str) -> Result<Option<Cow<'_, str>>, Error> {
         let index = self.param_names().iter().position(|existing| &**existing == name);
         index.map(|index| self.param_at(index)).transpose()
+    }
+
+    /// The value of the path parameter `name` as it was sent, percent-encoded.
+    pub fn raw_param(&self, name: &str) -> Option<&str> {
+        let index = self.param_names().iter().position(|existing| &**existing == name)?;
+        self.raw_param_at(index)
     }
 
     /// The content, if the handler takes it whole; empty if it takes none, or there is none, and for layers that see

@@ -93,6 +93,8 @@ pub struct Router {
     pub(super) fallback: Option<Fallback>,
     pub(super) timeout: Option<Duration>,
     pub(super) trailing_slash: Option<TrailingSlash>,
+    /// Prefixes, and the routes that answer everything at and below them.
+    pub(super) mounts: Vec<(String, [Route; 3])>,
 }
 
 pub(super) struct GivenState {
@@ -394,6 +396,18 @@ impl Router {
     #[must_use]
     pub fn priority_field(mut self, name: impl Into<String>) -> Self {
         self.priority_field = Some(name.into());
+        self
+    }
+
+    /// Routes `GET` of `prefix`, of `prefix` with a slash at its end, and, as the parameter `path`, of everything below.
+    #[cfg(feature = "files")]
+    pub(crate) fn mount<M: 'static>(
+        mut self,
+        prefix: &str,
+        handler: impl Handler<M> + Clone,
+    ) -> Self {
+        let route = || Route::new(Some(vec![Method::GET]), String::new(), handler.clone());
+        self.mounts.push((prefix.to_owned(), [route(), route(), route()]));
         self
     }
 

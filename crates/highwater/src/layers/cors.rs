@@ -309,10 +309,10 @@ impl Cors {
         let mut response = Response::new(StatusCode::NO_CONTENT);
         let constant = self.constant_origin();
         if constant.is_none() {
-            vary(&mut response, "origin");
+            response.vary("origin");
         }
         if self.is_any_header {
-            vary(&mut response, "access-control-request-headers");
+            response.vary("access-control-request-headers");
         }
         let Some(origin) = constant.or_else(|| self.origin_for(request)) else {
             return ControlFlow::Break(response); // Without a permission the browser goes no further.
@@ -338,7 +338,7 @@ impl Cors {
     }
 
     fn on_response(&self, request: &Request<'_>, response: &mut Response) {
-        vary(response, "origin");
+        response.vary("origin");
         if let Some(origin) = self.origin_for(request) {
             self.allow(origin, response);
             self.expose_on(response);
@@ -353,19 +353,6 @@ impl fmt::Debug for Cors {
             .field("is_any_origin", &self.is_any_origin)
             .field("has_credentials", &self.has_credentials)
             .finish_non_exhaustive()
-    }
-}
-
-/// Declares that the response depends on a field of the request (RFC 9110 §12.5.5).
-fn vary(response: &mut Response, name: &'static str) {
-    let is_said = response
-        .headers()
-        .filter(|(existing, _)| *existing == "vary")
-        .flat_map(|(_, value)| value.split(|byte| *byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .any(|said| said == b"*" || said.eq_ignore_ascii_case(name.as_bytes()));
-    if !is_said {
-        response.append_header(header::VARY, HeaderValue::from_static(name));
     }
 }
 

@@ -15,8 +15,12 @@
 //! # app.build().unwrap();
 //! ```
 
+#[cfg(feature = "compression")]
+mod compression;
 mod cors;
 mod security_headers;
 
+#[cfg(feature = "compression")]
+pub use compression::{COMPRESSED_AT_ONCE_MAX, Compression, compression};
 pub use cors::{Cors, cors};
 pub use security_headers::{SecurityHeaders, security_headers};

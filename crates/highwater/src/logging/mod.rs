@@ -44,6 +44,7 @@ mod writer;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use self::subscriber::Lines;
+use crate::choice::choices;
 
 pub use self::rate::{BURST, PERIOD};
 #[doc(inline)]
@@ -58,15 +59,16 @@ pub use tracing;
 /// How long the end of a program may wait for its last lines to be written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How events are written to standard error, where the application has no subscriber of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Lines for people.
-    Text,
-    /// One JSON object per line.
-    Json,
-    /// Not at all.
-    Off,
+choices! {
+    /// How events are written to standard error, where the application has no subscriber of its own.
+    pub enum LogFormat {
+        /// Lines for people.
+        Text = "text",
+        /// One JSON object per line.
+        Json = "json",
+        /// Not at all.
+        Off = "off",
+    }
 }
 
 /// Writes the process's events to standard error, in `format`: those of the server, and of all other code that

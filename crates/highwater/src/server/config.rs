@@ -1,162 +1,259 @@
 //! Which settings does a server have?
 //!
-//! Plain values with their defaults. `args` reads them from flags, variables and a file; the server applies them.
+//! One table: each row of [`ServerConfig`] is a setting with its type, its default, the form and range of its values,
+//! and its help. Flags, variables, keys of files, help texts, messages about mistakes (`args`) and the table in
+//! `docs/configuration.md` all come from it. A row without a form can only be set in code.
 
 use core::num::NonZeroUsize;
 use core::time::Duration;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 
 use highwater_core::http::Limits;
+#[cfg(feature = "cli")]
+use highwater_core::limit::LIMIT_MAX;
 
-use super::listener::{LISTENERS_MAX, Listen};
+use super::listener::{Address, LISTENERS_MAX, Listen};
+#[cfg(feature = "cli")]
+use super::setting::{Setting, address, choice, number, size, switch, text, time};
 use crate::admission::worker::Terms;
 use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed, TURN_MAX};
+use crate::choice::choices;
 use crate::logging::LogFormat;
 use crate::proxies::TrustedProxies;
 
-/// The interface for I/O between kernel and worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TransportChoice {
-    /// io_uring if the kernel permits all that it needs, else epoll.
-    #[default]
-    Auto,
-    /// io_uring, or do not start.
-    Uring,
-    /// epoll.
-    Epoll,
-}
-
-/// Whether each worker stays on a core of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pin {
-    /// If there are as many workers as cores this process may use.
-    #[default]
-    Auto,
-    /// Always.
-    On,
-    /// Never.
-    Off,
-}
-
-/// Most threads for handlers that block, unless set otherwise.
-pub(crate) const POOL_THREADS: NonZeroUsize = NonZeroUsize::new(512).expect("it is not zero");
-
-/// The settings of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerConfig {
-    /// Where to serve; empty for 127.0.0.1:8080, or only where sockets listen that the process was started with.
-    /// At most 16. `--listen`.
-    pub listen: Vec<Listen>,
-    /// Whether the server also serves on the sockets that the process was started with (`LISTEN_FDS`), which a service
-    /// manager passes; true. The first such server of the process gets them. For a server beside the main one, which
-    /// may start earlier, set it to false.
-    pub inherited: bool,
-    /// Where to serve metrics and health checks; `None` for nowhere. `--metrics`, 127.0.0.1:9090.
-    pub metrics: Option<SocketAddr>,
-    /// Whether the server fails to start if `metrics` is taken. Without this, and only if `metrics` is the default,
-    /// it takes the next free port up to 9099, or any free one, and logs a warning: nobody asked for that port.
-    /// `--metrics` and `HIGHWATER_METRICS` set it.
-    pub metrics_is_fixed: bool,
-    /// Worker threads; `None` for one per core that affinity and cgroup allow. `--workers`.
-    pub workers: Option<NonZeroUsize>,
-    /// The I/O interface. `--transport`, auto.
-    pub transport: TransportChoice,
-    /// Whether workers are pinned to their cores. `--pin`, auto.
-    pub pin: Pin,
-    /// Most connections open at once, over all workers; `None` for what the descriptors allow.
-    /// `--connections-max`.
-    pub connections_max: Option<u32>,
-    /// How excess load is refused; `None` for the best way that the machine allows: in the kernel,
-    /// else by not accepting. `--shed`.
-    pub shed: Option<Shed>,
-    /// Which mechanism of the kernel. `--gate`, auto.
-    pub gate: GateChoice,
-    /// How the kernel refuses. `--gate-refusal`, auto.
-    pub gate_refusal: GateRefusal,
-    /// Whether connections or requests are refused. `--refuse`, auto.
-    pub refuse: Refuse,
-    /// Whether each client gets an equal share of the server while more is asked than can be done: each address, or what
-    /// [`Router::fair_by`](crate::Router::fair_by) says. `--fair`, address.
-    pub fair: Fair,
-    /// Which proxies may name the client of a request, in `X-Forwarded-For` or `Forwarded`; by default none, and the
-    /// fields are not looked at. `--trusted-proxies`.
-    pub trusted_proxies: TrustedProxies,
-    /// Whether a request that is refused for load also closes its connection: for clients whose next connection
-    /// reaches another server. `--refuse-close`, false.
-    pub refuse_close: bool,
-    /// After an overload of this length, `/readyz` answers 503, until there has been none for as long; `None` for
-    /// never: see `docs/behind-a-proxy.md` first. `--unready-after`, off; 100 ms to 1 h.
-    pub unready_after: Option<Duration>,
-    /// Most connections with work at once, over all workers; `None` to let `limiter` find it. A number
-    /// counts connections until their request is answered, whatever their handlers wait for.
-    /// 1 to 1 048 576; `--connection-limit`, auto.
-    pub connection_limit: Option<u32>,
-    /// How the limit is found; `None` for [`Limiter::Fixed`] if `connection_limit` is a number, else
-    /// [`Limiter::Gradient`]. `--limiter`.
-    pub limiter: Option<Limiter>,
-    /// How long clients wait for an answer, unless they set a deadline themselves: no request is refused
-    /// that could have been answered within this time. `--patience`, 1 s; 10 ms to 1 min.
-    pub patience: Duration,
-    /// How long a request may wait in the queue while more requests arrive than are answered; four times
-    /// the cost of a request, if that is longer. `--queue-target`, 10 ms.
-    pub queue_target: Duration,
-    /// The longest deadline that a client may set; a longer one is cut to this.
-    /// `--deadline-max`, 60 s.
-    pub deadline_max: Duration,
-    /// Most memory for bodies of requests, over all connections, in bytes; `None` for a quarter of the memory of
-    /// the machine or the control group. A body that would be collected beyond it is answered 503 with
-    /// `Retry-After`; one that is streamed to its handler is read in smaller portions. Requests without a body, and
-    /// bodies that arrive with their heads, are not affected. `--body-memory-max`.
-    pub body_memory_max: Option<u64>,
-    /// Most threads for handlers that block ([`blocking`](crate::blocking)). Up to 32 start as jobs come; more
-    /// start while jobs wait and the running ones block rather than compute. Threads that are not needed end again.
-    /// 1 to 65 536; `--pool-threads`, 512.
-    pub pool_threads: NonZeroUsize,
-    /// The bounds of each connection.
-    pub limits: Limits,
-    /// After this time without data from a client its connection is probed; a client that lost its power or its
-    /// network is detected after twice that time. `None` never probes. `--tcp-keep-alive`, 60 s.
-    pub tcp_keep_alive: Option<Duration>,
-    /// How long requests in flight may take to finish after a signal to stop; then they are cut.
-    /// `--drain-timeout`, 10 s.
-    pub drain_timeout: Duration,
-    /// How events are written to standard error, if the application has not set a subscriber of its own
-    /// ([`logging`](crate::logging)). `--log`, text.
-    pub log: LogFormat,
-}
-
-impl Default for ServerConfig {
-    fn default() -> Self {
-        ServerConfig {
-            listen: Vec::new(),
-            inherited: true,
-            metrics: Some(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9090))),
-            metrics_is_fixed: false,
-            workers: None,
-            transport: TransportChoice::Auto,
-            pin: Pin::Auto,
-            connections_max: None,
-            shed: None,
-            gate: GateChoice::Auto,
-            gate_refusal: GateRefusal::Auto,
-            refuse: Refuse::Auto,
-            fair: Fair::Address,
-            trusted_proxies: TrustedProxies::default(),
-            refuse_close: false,
-            unready_after: None,
-            connection_limit: None,
-            limiter: None,
-            patience: Duration::from_secs(1),
-            queue_target: Duration::from_millis(10),
-            deadline_max: Duration::from_secs(60),
-            body_memory_max: None,
-            pool_threads: POOL_THREADS,
-            limits: Limits::default(),
-            tcp_keep_alive: Some(Duration::from_secs(60)),
-            drain_timeout: Duration::from_secs(10),
-            log: LogFormat::Text,
-        }
+choices! {
+    /// The interface for I/O between kernel and worker.
+    #[derive(Default)]
+    pub enum TransportChoice {
+        /// io_uring if the kernel permits all that it needs, else epoll.
+        #[default]
+        Auto = "auto",
+        /// io_uring, or do not start.
+        Uring = "uring",
+        /// epoll.
+        Epoll = "epoll",
     }
+}
+
+choices! {
+    /// Whether each worker stays on a core of its own.
+    #[derive(Default)]
+    pub enum Pin {
+        /// If there are as many workers as cores this process may use.
+        #[default]
+        Auto = "auto",
+        /// Always.
+        On = "on",
+        /// Never.
+        Off = "off",
+    }
+}
+
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+const fn s(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// Below a tenth of a second, an ordinary hiccup of the network would end connections; above an hour a timeout protects
+/// nothing.
+#[cfg(feature = "cli")]
+const TIMEOUT: core::ops::RangeInclusive<Duration> = ms(100)..=s(3600);
+
+/// Declares a configuration, and the table of its settings.
+macro_rules! settings {
+    (
+        $(#[$meta:meta])*
+        pub struct $config:ident {$(
+            $(#[$doc:meta])*
+            $field:ident: $type:ty = $default:expr
+                $(=> $form:expr, $help:literal)?
+                $(, {$( $inner:ident $(as $name:ident)?: $inner_form:expr, $inner_help:literal; )+})?;
+        )+}
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $config {$(
+            $(#[doc = $help] #[doc = ""])?
+            $(#[$doc])*
+            #[doc = ""]
+            #[doc = concat!("Default: `", stringify!($default), "`.")]
+            pub $field: $type,
+        )+}
+
+        impl Default for $config {
+            fn default() -> Self {
+                $config { $($field: $default,)+ }
+            }
+        }
+
+        #[cfg(feature = "cli")]
+        impl $config {
+            /// The settings that flags, variables and files have, in the order of help texts.
+            pub(super) fn settings() -> Vec<Setting<Self>> {
+                vec![$(
+                    $(Setting::new(stringify!($field), $help, $form, |config: &mut Self| &mut config.$field),)?
+                    $($(
+                        Setting::new(
+                            settings!(@name $inner $($name)?), $inner_help, $inner_form,
+                            |config: &mut Self| &mut config.$field.$inner,
+                        ),
+                    )+)?
+                )+]
+            }
+        }
+    };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $name:ident) => { stringify!($name) };
+}
+
+settings! {
+    /// The settings of a server.
+    ///
+    /// A field is also a flag, a variable and a key of the configuration file, under its own name with dashes
+    /// (`--queue-target`), and in capitals with a prefix (`HIGHWATER_QUEUE_TARGET`), if it can be written as one.
+    /// `docs/configuration.md` has the table, with ranges; those apply to what is written, not to what code sets.
+    pub struct ServerConfig {
+        /// At most 16. If it is empty, the server listens only on the sockets that the process was started with; without
+        /// any of those, on 127.0.0.1:8080.
+        listen: Vec<Listen> = Vec::new() => text("ADDRESS[,OPTION]").several("127.0.0.1:8080, or inherited sockets"),
+            "Where to serve: IP:PORT or unix:PATH; again for more";
+
+        /// Whether the server also serves on the sockets that the process was started with (`LISTEN_FDS`), which a service
+        /// manager passes. The first such server of the process gets them. For a server beside the main one, which
+        /// may start earlier, set it to false.
+        inherited: bool = true;
+
+        /// `None` is off.
+        metrics: Option<SocketAddr> = Some(([127, 0, 0, 1], 9090).into())
+            => address().or("off").described("127.0.0.1:9090, or the next free port"),
+            "Where to serve /metrics, /livez and /readyz, or off";
+
+        /// Whether the server fails to start if `metrics` is taken. Without this, and only if `metrics` is the default,
+        /// it takes the next free port up to 9099, or any free one, and logs a warning: nobody asked for that port.
+        /// `--metrics` and `HIGHWATER_METRICS` set it.
+        metrics_is_fixed: bool = false;
+
+        workers: Option<NonZeroUsize> = None
+            => number(NonZeroUsize::MIN..=at_most(1024)).optional("the cores that affinity and cgroup allow"),
+            "Worker threads";
+
+        transport: TransportChoice = TransportChoice::Auto => choice().refusing("portable", "not built yet"),
+            "I/O interface; auto uses io_uring if the kernel permits it, else epoll";
+
+        pin: Pin = Pin::Auto => choice(),
+            "Whether each worker is pinned to a core; auto pins if there are no more workers than cores";
+
+        /// Over all workers. The range ends at sixteen times the kernel's default bound of descriptors in a process.
+        connections_max: Option<u32> = None => number(1..=1 << 24).optional("what the descriptors allow"),
+            "Most connections open at once";
+
+        /// `None` for the best way that the machine allows.
+        shed: Option<Shed> = None => choice().optional("kernel if the machine allows it, else accept"),
+            "How excess load is refused";
+
+        gate: GateChoice = GateChoice::Auto => choice(),
+            "Which kernel mechanism refuses connections, with --shed kernel";
+
+        gate_refusal: GateRefusal = GateRefusal::Auto => choice(),
+            "How the kernel refuses: with a reset, silently, or with resets until they cost too much";
+
+        refuse: Refuse = Refuse::Auto => choice(),
+            "What is refused under overload: auto refuses requests where connections are reused, as behind proxies";
+
+        /// [`Router::fair_by`](crate::Router::fair_by) tells clients apart by something else.
+        fair: Fair = Fair::Address => choice(),
+            "Who gets an equal share while more is asked than can be done: nobody, or each client's address";
+
+        /// Without any, the fields are not looked at.
+        trusted_proxies: TrustedProxies = TrustedProxies::default() => text("CIDR|unix[,...]").described("none"),
+            "Proxies that may name the client of a request, in X-Forwarded-For or Forwarded; unix for Unix sockets";
+
+        /// The client's next connection may reach another server.
+        refuse_close: bool = false => switch(),
+            "Whether a request refused for load also closes its connection: for connection-level load balancers";
+
+        /// `None` for never: see `docs/behind-a-proxy.md` first.
+        unready_after: Option<Duration> = None => time(TIMEOUT).or("off"),
+            "/readyz answers 503 after an overload of this length, until there was none for as long; or off";
+
+        /// Over all workers; `None` is auto. A number counts connections until their request is answered, whatever their
+        /// handlers wait for.
+        connection_limit: Option<u32> = None => number(1..=LIMIT_MAX).or("auto"),
+            "Most connections with work at the same time; auto lets --limiter find the number";
+
+        limiter: Option<Limiter> = None => choice().optional("gradient, or fixed with a --connection-limit"),
+            "How the limit is found";
+
+        /// Unless they set a deadline themselves. Below the range, random delays would count as overload; beyond it no
+        /// client still waits.
+        patience: Duration = s(1) => time(ms(10)..=s(60)),
+            "How long clients wait for an answer; no request is refused that could be answered in time";
+
+        /// Four times the cost of a request, if that is longer. Below the range, the scheduler's own hiccups would count as
+        /// overload; above it, no request can be served in time.
+        queue_target: Duration = ms(10) => time(ms(1)..=s(10)),
+            "How long a request may wait in the queue while more requests arrive than are answered";
+
+        deadline_max: Duration = s(60) => time(TIMEOUT),
+            "Longest deadline that a client may set; a longer one is cut to this";
+
+        /// The bounds of each connection.
+        limits: Limits = Limits::default(), {
+            header_timeout: time(TIMEOUT),
+                "Time to receive the whole head of a request; then 408";
+            body_timeout: time(TIMEOUT),
+                "Longest pause within a request's body; then 408";
+            body_rate_min: number(0..=1 << 30),
+                "Lowest average rate of a body in bytes per second, after 5 s of grace; 0 for none; then 408";
+            // A day: behind a balancer with a pool that is a sane choice.
+            idle_timeout: time(ms(100)..=s(86_400)),
+                "Longest wait for the next request on a connection; then the connection is closed";
+            write_timeout: time(TIMEOUT),
+                "Longest wait for a client to read more of a response; then the connection is cut";
+            half_closed_timeout: time(TIMEOUT),
+                "How long a half-closed client waits for a response that makes no progress; then a reset";
+            // At least enough for a `Host` field; at most more than any browser sends.
+            header_max: size(256..=1 << 20),
+                "Largest header section; beyond it 431";
+            uri_max: size(64..=1 << 20),
+                "Longest request target; beyond it 414";
+            // Bodies taken whole live in memory; larger ones are for routes that stream.
+            body_max: size(1..=1 << 30),
+                "Largest request body, unless a route sets its own limit; beyond it 413";
+            requests_max as max_requests_per_connection: number(1..=u32::MAX).described("any number"),
+                "Requests served on one connection before it is closed";
+        };
+
+        /// `None` never probes. The kernel counts whole seconds.
+        tcp_keep_alive: Option<Duration> = Some(s(60)) => time(s(1)..=s(3600)).or("off"),
+            "Silence after which a client is probed; after as long again it is disconnected; or off";
+
+        /// A body that would be collected beyond it is answered 503 with `Retry-After`; one that is streamed to its
+        /// handler is read in smaller portions. Requests without a body, and bodies that arrive with their heads, are not
+        /// affected. The memory is that of the machine or the control group. The range begins at one body of the default size.
+        body_memory_max: Option<u64> = None => size(1 << 20..=1 << 40).optional("a quarter of the memory"),
+            "Most memory for request bodies, over all connections; beyond it 503";
+
+        /// Up to 32 start as jobs come; more start while jobs wait and the running ones block rather than compute
+        /// ([`blocking`](crate::blocking)).
+        pool_threads: NonZeroUsize = at_most(512) => number(NonZeroUsize::MIN..=at_most(65_536)),
+            "Most threads for handlers that block; they start when jobs wait, and end when idle";
+
+        /// Then they are cut.
+        drain_timeout: Duration = s(10) => time(Duration::ZERO..=s(3600)),
+            "How long requests in flight may take to finish after SIGTERM or SIGINT";
+
+        /// See [`logging`](crate::logging).
+        log: LogFormat = LogFormat::Text => choice(),
+            "How to log to standard error, unless the program has its own tracing subscriber";
+    }
+}
+
+const fn at_most(count: usize) -> NonZeroUsize {
+    NonZeroUsize::new(count).expect("it is not zero")
 }
 
 impl ServerConfig {
@@ -169,22 +266,13 @@ impl ServerConfig {
             let count = self.listen.len();
             return Err(format!("{count} listeners are too many; use up to {LISTENERS_MAX}"));
         }
-        for (index, Listen { address, .. }) in self.listen.iter().enumerate() {
-            let port = address.tcp().map(|address| address.port());
-            if port == Some(0) {
-                continue;
-            }
-            if self.listen[..index].iter().any(|other| other.address == *address) {
-                return Err(format!("{address} is listed twice; leave one out"));
-            }
-            if self.metrics_is_fixed && self.metrics.is_some() && self.metrics == address.tcp() {
-                return Err(format!(
-                    "metrics cannot be on {address}, which is the server's own address; use another port, or no \
-                     metrics"
-                ));
-            }
+        match clash(&self.listen, self.metrics.filter(|_| self.metrics_is_fixed)) {
+            Some((address, true)) => Err(format!("{address} is listed twice; leave one out")),
+            Some((address, false)) => Err(format!(
+                "metrics cannot be on {address}, which is the server's own address; use another port, or no metrics"
+            )),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// How a worker admits requests.
@@ -198,4 +286,14 @@ impl ServerConfig {
             is_fair: self.fair != Fair::Off,
         }
     }
+}
+
+/// The first address that two of `listen` have, or one of them and `metrics`; and whether it is the former.
+pub(super) fn clash(listen: &[Listen], metrics: Option<SocketAddr>) -> Option<(&Address, bool)> {
+    listen.iter().map(Listen::address).enumerate().find_map(|(index, address)| {
+        let is_chosen_later = address.tcp().is_some_and(|address| address.port() == 0);
+        let is_twice = listen[..index].iter().any(|other| other.address == *address);
+        let is_metrics = metrics.is_some() && metrics == address.tcp();
+        (!is_chosen_later && (is_twice || is_metrics)).then_some((address, is_twice))
+    })
 }

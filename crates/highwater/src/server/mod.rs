@@ -1,7 +1,8 @@
 //! How does a server run?
 //!
 //! ```text
-//!  builder ──▶ environment, address, listener: settings;  listen: sockets;  transport: which driver, and why
+//!  builder ──▶ config: the table of settings;  setting, args, environment, address, listener: how they are written
+//!     │        ─▶ listen: sockets;  transport: which driver, and why
 //!     │
 //!     ├──▶ running: until when, and how it ends;  serve: the same in an async main;  supervisor: READY, STOPPING
 //!     ├──▶ observer, port: the metrics port
@@ -27,6 +28,8 @@ mod pool;
 mod port;
 mod running;
 mod serve;
+#[cfg(feature = "cli")]
+mod setting;
 mod stop;
 mod supervisor;
 mod threads;

@@ -9,6 +9,7 @@ use highwater_core::time::Instant;
 use super::link::Stage;
 use super::network::Network;
 use super::reader::Reader;
+use super::runner::Peer;
 use super::script::{Request, Script, Step};
 
 /// How a client behaves.
@@ -38,6 +39,78 @@ pub(super) struct Client {
     heard: usize,
     finished: bool,
     left: bool,
+}
+
+impl Peer for Client {
+    fn act(&mut self, network: &mut Network, prng: &mut Prng) -> Result<(), String> {
+        let now = network.now();
+        if self.next_at > now || self.left || self.is_gone(network) {
+            return Ok(());
+        }
+        if network.link(self.link).stage == Stage::Unborn {
+            network.connect(self.link);
+            return Ok(());
+        }
+        let pause = prng.below(self.pace.pause_max.as_nanos() as u64 + 1);
+        self.next_at = now + Duration::from_nanos(pause);
+        if network.breaks() {
+            self.leave(network);
+            return Ok(());
+        }
+        if prng.chance(1, 2) {
+            self.read(network, prng)?;
+        }
+        self.say(network, prng);
+        self.read(network, prng)
+    }
+
+    fn next_at(&self, network: &Network) -> Instant {
+        let link = network.link(self.link);
+        let over = link.has_ended();
+        if self.is_gone(network) || self.left {
+            return Instant::MAX;
+        }
+        let deaf = self.never_reads();
+        if link.stage == Stage::Unborn || (link.has_unread() && !deaf) {
+            return self.next_at;
+        }
+        let can_act = match self.steps.front() {
+            None => over && !self.finished,
+            Some(Step::Say(_)) => over || link.has_room(),
+            // A client that never reads does not wait for answers.
+            Some(&Step::Await(answers)) => over || self.reader.answers().len() >= answers || deaf,
+            Some(&Step::AwaitBytes(_, patience)) if !over => {
+                return match self.waiting_since {
+                    Some(since) => self.next_at.max(since + patience),
+                    None => self.next_at,
+                };
+            }
+            Some(&Step::AwaitContinue(at, patience)) if !over && !self.is_answered(at) => {
+                return match self.waiting_since {
+                    Some(since) => self.next_at.max(since + patience),
+                    None => self.next_at,
+                };
+            }
+            Some(_) => true,
+        };
+        if can_act { self.next_at } else { Instant::MAX }
+    }
+
+    fn go_back(&mut self, back: Duration) {
+        for at in std::iter::once(&mut self.next_at).chain(&mut self.waiting_since) {
+            *at = at.checked_sub(back).unwrap_or(Instant::ZERO);
+        }
+    }
+
+    fn is_gone(&self, network: &Network) -> bool {
+        let link = network.link(self.link);
+        let deaf = self.pace.read_max == 0;
+        match link.stage {
+            Stage::Refused => true,
+            Stage::Over => self.left || deaf || link.has_ended(),
+            _ => false,
+        }
+    }
 }
 
 impl Client {
@@ -83,90 +156,13 @@ impl Client {
         }
     }
 
-    /// When it acts next; never, if it waits for something.
-    pub(super) fn next_at(&self, network: &Network) -> Instant {
-        let link = network.link(self.link);
-        let over = link.has_ended();
-        if self.is_gone(network) || self.left {
-            return Instant::MAX;
-        }
-        let deaf = self.never_reads();
-        if link.stage == Stage::Unborn || (link.has_unread() && !deaf) {
-            return self.next_at;
-        }
-        let can_act = match self.steps.front() {
-            None => over && !self.finished,
-            Some(Step::Say(_)) => over || link.has_room(),
-            // A client that never reads does not wait for answers.
-            Some(&Step::Await(answers)) => over || self.reader.answers().len() >= answers || deaf,
-            Some(&Step::AwaitBytes(_, patience)) if !over => {
-                return match self.waiting_since {
-                    Some(since) => self.next_at.max(since + patience),
-                    None => self.next_at,
-                };
-            }
-            Some(&Step::AwaitContinue(at, patience)) if !over && !self.is_answered(at) => {
-                return match self.waiting_since {
-                    Some(since) => self.next_at.max(since + patience),
-                    None => self.next_at,
-                };
-            }
-            Some(_) => true,
-        };
-        if can_act { self.next_at } else { Instant::MAX }
-    }
-
-    /// Shifts its times by `back`, because the world's time went back.
-    pub(super) fn go_back(&mut self, back: Duration) {
-        for at in std::iter::once(&mut self.next_at).chain(&mut self.waiting_since) {
-            *at = at.checked_sub(back).unwrap_or(Instant::ZERO);
-        }
-    }
-
     /// Whether it may send the body of the nth request, or was told that it need not.
     fn is_answered(&self, at: usize) -> bool {
         self.reader.answers().len() > at || self.reader.interims().contains(&at)
     }
 
-    /// Whether it will do nothing more.
-    pub(super) fn is_gone(&self, network: &Network) -> bool {
-        let link = network.link(self.link);
-        let deaf = self.pace.read_max == 0;
-        match link.stage {
-            Stage::Refused => true,
-            Stage::Over => self.left || deaf || link.has_ended(),
-            _ => false,
-        }
-    }
-
     pub(super) fn never_reads(&self) -> bool {
         self.pace.read_max == 0
-    }
-
-    /// Acts once.
-    ///
-    /// # Errors
-    /// It received something that is not HTTP.
-    pub(super) fn act(&mut self, network: &mut Network, prng: &mut Prng) -> Result<(), String> {
-        let now = network.now();
-        if self.next_at > now || self.left || self.is_gone(network) {
-            return Ok(());
-        }
-        if network.link(self.link).stage == Stage::Unborn {
-            network.connect(self.link);
-            return Ok(());
-        }
-        let pause = prng.below(self.pace.pause_max.as_nanos() as u64 + 1);
-        self.next_at = now + Duration::from_nanos(pause);
-        if network.breaks() {
-            self.leave(network);
-            return Ok(());
-        }
-        if prng.chance(1, 2) {
-            self.read(network, prng)?;
-        }
-        self.say(network, prng);
-        self.read(network, prng)
     }
 
     fn read(&mut self, network: &mut Network, prng: &mut Prng) -> Result<(), String> {

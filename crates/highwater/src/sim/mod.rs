@@ -20,6 +20,7 @@
 //! * `witness` and `due` watch every connection from outside and know what must happen by when: no
 //!   close without a reason, no deadline early or late, no client forgotten, memory bounded.
 //! * `sealed` is the other side of connections whose bytes are sealed.
+//! * `runner` is what all worlds do: clients act, and the worker takes a turn.
 //! * `streams` is a world of its own: the worker under a protocol with streams.
 //! * `world` adds up: the worker's counters match what happened, and nothing is left over at the
 //!   end.
@@ -43,6 +44,7 @@ mod listener;
 mod network;
 mod oracle;
 mod reader;
+mod runner;
 mod script;
 mod sealed;
 mod streams;

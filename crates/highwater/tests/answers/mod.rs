@@ -7,7 +7,9 @@ use highwater_core::http1::client::{Asked, FieldLines, Next, Reader};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    /// As text; what is not UTF-8 is replaced.
     pub(crate) content: String,
+    pub(crate) bytes: Vec<u8>,
     fields: Vec<(String, String)>,
 }
 
@@ -29,7 +31,7 @@ impl Answers {
     /// Takes bytes off the front of `bytes` until an answer is complete.
     ///
     /// # Panics
-    /// If they are none, or not text.
+    /// If they are none.
     pub(crate) fn next(&mut self, bytes: &mut Vec<u8>) -> Option<Answer> {
         let mut rest = bytes.as_slice();
         let answer = self.read(&mut rest);
@@ -44,10 +46,13 @@ impl Answers {
                 Next::Wait => return None,
                 Next::Head(head) => {
                     let fields = owned(head.fields());
-                    self.begun = Answer { status: head.status(), content: String::new(), fields };
+                    self.begun = Answer { status: head.status(), fields, ..Answer::default() };
                 }
-                Next::Content(piece) => self.begun.content += str::from_utf8(piece).expect("text"),
-                Next::End(..) => return Some(std::mem::take(&mut self.begun)),
+                Next::Content(piece) => self.begun.bytes.extend_from_slice(piece),
+                Next::End(..) => {
+                    self.begun.content = String::from_utf8_lossy(&self.begun.bytes).into_owned();
+                    return Some(std::mem::take(&mut self.begun));
+                }
                 Next::Interim(head) => panic!("unasked: {head:?}"),
                 Next::Raw(_) => unreachable!("nothing else was asked for"),
             }

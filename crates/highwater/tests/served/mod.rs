@@ -14,9 +14,9 @@ use crate::answers::{Answer, Answers};
 /// No answer takes this long unless something hangs.
 pub(crate) const HANG: Duration = Duration::from_secs(20);
 
-/// Serves `router`.
-pub(crate) fn start(router: Router, transport: TransportChoice) -> Running {
-    let config = ServerConfig {
+/// One worker on a free port, without metrics, gate in the kernel, or lines on standard error.
+pub(crate) fn config(transport: TransportChoice) -> ServerConfig {
+    ServerConfig {
         listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         workers: NonZero::new(1),
@@ -24,7 +24,16 @@ pub(crate) fn start(router: Router, transport: TransportChoice) -> Running {
         shed: Some(Shed::Accept),
         log: LogFormat::Off,
         ..ServerConfig::default()
-    };
+    }
+}
+
+/// Serves `router`.
+pub(crate) fn start(router: Router, transport: TransportChoice) -> Running {
+    start_with(router, config(transport))
+}
+
+/// The same, with these settings.
+pub(crate) fn start_with(router: Router, config: ServerConfig) -> Running {
     Server::new(router).config(config).start().expect("it starts")
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Found {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parsed {
     pub(crate) records: Vec<Found>,
-    pub(crate) believed: BTreeMap<String, usize>,
+    pub(crate) valid: BTreeMap<String, usize>,
 }
 
 struct File<'a> {
@@ -66,7 +66,7 @@ pub(crate) fn parse(files: &BTreeMap<String, Vec<u8>>) -> Parsed {
         let own = first + parsed.records[first..].iter().take_while(|found| !others(found)).count();
         let end = parsed.records.get(own).map_or(end, |found| found.at);
         parsed.records.truncate(own);
-        parsed.believed.insert(file.name.to_owned(), end);
+        parsed.valid.insert(file.name.to_owned(), end);
     }
     parsed
 }

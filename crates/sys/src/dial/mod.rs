@@ -60,6 +60,8 @@ pub enum Failure {
     TimedOut,
     /// No local port is left for this target (EADDRNOTAVAIL): more source addresses help.
     Ports,
+    /// A dialer over this one could not set up its layer, such as TLS. No dialer of this crate reports it.
+    Handshake,
     /// Anything else, by its error number.
     Other(i32),
 }
@@ -109,6 +111,10 @@ pub trait Dial {
 
     /// Sends what `fill` writes into the buffer, which is empty at first.
     fn write(&mut self, id: ConnId, fill: impl FnOnce(&mut Vec<u8>));
+
+    /// Whether the kernel has not yet taken all of the last [`write`](Dial::write), so that another must wait (C2).
+    /// It has at the latest when a poll returns after the peer has read enough.
+    fn is_writing(&mut self, id: ConnId) -> bool;
 
     /// Closes, abandoning data in transit.
     fn close(&mut self, id: ConnId);

@@ -219,6 +219,10 @@ impl Dial for EpollDialer {
         self.begin_send(id.0);
     }
 
+    fn is_writing(&mut self, id: ConnId) -> bool {
+        self.slots.at(id.0).state.rest.is_some()
+    }
+
     fn close(&mut self, id: ConnId) {
         socket::close(self.slots.remove(id.0));
     }

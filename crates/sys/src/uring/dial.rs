@@ -395,6 +395,12 @@ impl Dial for UringDialer {
         unsafe { self.ring.push(&send) }
     }
 
+    fn is_writing(&mut self, id: ConnId) -> bool {
+        let submitted = self.submitted;
+        let state = &self.slots.at(id.0).state;
+        state.tail != 0 || state.written_in == submitted
+    }
+
     fn close(&mut self, id: ConnId) {
         self.retire(id.0);
         let tokens = [CONNECT, SEND, RECEIVE, CLOSE].map(|operation| self.token(operation, id.0));

@@ -7,9 +7,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, params};
+use highwater_kit::sqlite::{self, Refusal, Told};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::{Record, Row, Store, StoreError, text};
 use crate::event::Event;
@@ -22,9 +22,6 @@ const APPLICATION_ID: i64 = 0x4857_7365;
 
 /// The layout this version reads and writes.
 const SCHEMA_VERSION: i64 = 1;
-
-/// How long a write waits for another process that holds the file.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SCHEMA: &str = "CREATE TABLE events (
     id TEXT PRIMARY KEY NOT NULL,
@@ -61,68 +58,31 @@ impl Embedded {
     /// Refused: a directory that cannot be written, a file that is damaged, that something else
     /// wrote, or that a newer version wrote. The error names the file and the remedy.
     pub fn open(directory: &Path) -> Result<Embedded, StoreError> {
-        let unusable = |e: &dyn std::fmt::Display| {
-            StoreError::new(format!(
-                "cannot use the data directory {}: {e}; give --data a directory that this user can write",
-                directory.display()
-            ))
-        };
-        fs::create_dir_all(directory).map_err(|e| unusable(&e))?;
-        let path = directory.join(FILE);
-        // NO_MUTEX: one thread at a time has the connection, which `&mut self` guarantees.
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&path, flags).map_err(|e| unusable(&e))?;
+        let (connection, path) = sqlite::open(directory, FILE, |path| fs::create_dir_all(path))
+            .map_err(StoreError::new)?;
         let mut store = Embedded { connection, path };
-        store.prepare().map_err(|e| match e {
-            Refusal::Sql(e) => store.explain(&e),
-            Refusal::Said(message) => StoreError::new(message),
-        })?;
+        store
+            .prepare()
+            .map_err(|refusal| StoreError::new(store.told().explain_refusal(refusal)))?;
         Ok(store)
     }
 
     fn prepare(&mut self) -> Result<(), Refusal> {
-        self.connection.busy_timeout(BUSY_TIMEOUT)?;
         let transaction =
             self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         create_or_check(&transaction, &self.path)?;
         transaction.commit()?;
-        let mode: String =
-            self.connection
-                .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
-        if mode != "wal" {
-            let path = self.path.display();
-            return Err(Refusal::Said(format!(
-                "{path}: no write-ahead log here ({mode}); use a local file system"
-            )));
-        }
-        self.connection.pragma_update(None, "synchronous", "full")?;
-        let verdict: String =
-            self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if verdict != "ok" {
-            return Err(Refusal::Said(damaged(&self.path, verdict.trim())));
-        }
-        Ok(())
+        sqlite::use_write_ahead_log(&self.connection, &self.path, "full")?;
+        self.told().check(&self.connection)
     }
 
-    fn explain(&self, e: &rusqlite::Error) -> StoreError {
-        let path = self.path.display();
-        StoreError::new(match e.sqlite_error_code() {
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                damaged(&self.path, &e.to_string())
-            }
-            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
-                format!(
-                    "cannot write {path}: {e}; make it and its directory writable for this user"
-                )
-            }
-            Some(ErrorCode::DiskFull) => format!("cannot write {path}: {e}; free some space"),
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                format!("{path} is held by another process: {e}; give each instance its own --data")
-            }
-            _ => format!("{path}: {e}"),
-        })
+    fn told(&self) -> Told<'_> {
+        let remedy = ", or move it away (events that are no longer in the feed are then lost)";
+        Told { path: &self.path, remedy }
+    }
+
+    fn explain(&self, error: &rusqlite::Error) -> StoreError {
+        StoreError::new(self.told().explain(error))
     }
 }
 
@@ -138,10 +98,8 @@ impl Store for Embedded {
             let id = row.id.clone();
             let record = row.record();
             records.push(record.map_err(|column| {
-                StoreError::new(damaged(
-                    &self.path,
-                    &format!("event {id}: {column} is not one we wrote"),
-                ))
+                let what = format!("event {id}: {column} is not one we wrote");
+                StoreError::new(self.told().damaged(&what))
             })?);
         }
         Ok(records)
@@ -174,18 +132,6 @@ impl Store for Embedded {
     }
 }
 
-/// Why the file is not used: SQLite says so, or we do.
-enum Refusal {
-    Sql(rusqlite::Error),
-    Said(String),
-}
-
-impl From<rusqlite::Error> for Refusal {
-    fn from(e: rusqlite::Error) -> Refusal {
-        Refusal::Sql(e)
-    }
-}
-
 /// Lays out a new file, or makes sure that an old one is ours and not from the future.
 fn create_or_check(transaction: &Transaction<'_>, path: &Path) -> Result<(), Refusal> {
     let path = path.display();
@@ -211,14 +157,6 @@ fn create_or_check(transaction: &Transaction<'_>, path: &Path) -> Result<(), Ref
         )));
     }
     Ok(())
-}
-
-fn damaged(path: &Path, what: &str) -> String {
-    let path = path.display();
-    format!(
-        "{path} is damaged: {what}; restore it from a backup, or recover with `sqlite3 {path} .recover`, \
-         or move it away (events that are no longer in the feed are then lost)"
-    )
 }
 
 fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {

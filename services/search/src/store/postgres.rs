@@ -8,11 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use std::{error, io};
 
+use highwater_kit::postgres::{self, NoConnection, cause, server};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_postgres::{Client, Config, Error};
 use uuid::Uuid;
 
 use super::{Record, Row, Store, StoreError, text};
@@ -72,10 +72,6 @@ impl Default for Timeouts {
         Timeouts { connect: Duration::from_secs(10), operation: Duration::from_secs(30) }
     }
 }
-
-/// The pause after the first failed attempt to connect; it doubles up to [`RETRY_PAUSE_MAX`].
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A connection to the server, replaced when it breaks.
 #[derive(Debug)]
@@ -174,12 +170,7 @@ impl From<Error> for Failure {
 
 impl Failure {
     fn is_broken_connection(&self) -> bool {
-        use tokio_postgres::error::SqlState;
-        let Failure::Sql(e) = self else { return false };
-        let io = error::Error::source(e).is_some_and(|source| source.is::<io::Error>());
-        let said =
-            [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::IDLE_SESSION_TIMEOUT];
-        e.is_closed() || io || e.code().is_some_and(|code| said.contains(code))
+        matches!(self, Failure::Sql(error) if postgres::is_broken_connection(error))
     }
 
     fn explain(self, config: &Config) -> StoreError {
@@ -206,26 +197,6 @@ impl Failure {
     }
 }
 
-/// The innermost reason: the client's own words ("db error") say little.
-fn cause(e: &Error) -> String {
-    match error::Error::source(e) {
-        Some(source) => source.to_string(),
-        None => e.to_string(),
-    }
-}
-
-/// The server as an operator knows it, without the password.
-fn server(config: &Config) -> String {
-    use tokio_postgres::config::Host;
-    let host = match config.get_hosts().first() {
-        Some(Host::Tcp(host)) => host.clone(),
-        Some(Host::Unix(path)) => path.display().to_string(),
-        None => "?".to_owned(),
-    };
-    let port = config.get_ports().first().copied().unwrap_or(5432);
-    format!("Postgres at {host}:{port}/{}", config.get_dbname().unwrap_or("?"))
-}
-
 /// Fills `slot`, trying until `within` has passed.
 async fn connect(
     slot: &mut Option<Client>,
@@ -233,30 +204,17 @@ async fn connect(
     within: Duration,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + within;
-    let mut pause = RETRY_PAUSE;
-    loop {
-        let attempt = timeout_at(deadline, config.connect(NoTls)).await;
-        let e = match attempt {
-            Ok(Ok((mut client, connection))) => {
-                // Runs whenever the runtime does; its error also reaches the client's next call.
-                tokio::spawn(connection);
-                let created = timeout_at(deadline, create_or_check(&mut client)).await;
-                created.unwrap_or(Err(Failure::Timeout("answer", within)))?;
-                *slot = Some(client);
-                return Ok(());
-            }
-            Ok(Err(e)) => e,
-            Err(_) => return Err(Failure::Timeout("connection", within)),
-        };
-        // A wrong password or database does not become right by waiting. (A server that is still
-        // starting also answers, with "cannot connect now".)
-        let starting = e.code() == Some(&tokio_postgres::error::SqlState::CANNOT_CONNECT_NOW);
-        if (e.code().is_some() && !starting) || Instant::now() + pause >= deadline {
-            return Err(Failure::Connect(e, within));
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(RETRY_PAUSE_MAX);
-    }
+    let connected = postgres::connect(config, deadline).await;
+    let (mut client, connection) = connected.map_err(|why| match why {
+        NoConnection::Refused(error) => Failure::Connect(error, within),
+        NoConnection::Timeout => Failure::Timeout("connection", within),
+    })?;
+    // Runs whenever the runtime does; its error also reaches the client's next call.
+    tokio::spawn(connection);
+    let created = timeout_at(deadline, create_or_check(&mut client)).await;
+    created.unwrap_or(Err(Failure::Timeout("answer", within)))?;
+    *slot = Some(client);
+    Ok(())
 }
 
 async fn create_or_check(client: &mut Client) -> Result<(), Failure> {

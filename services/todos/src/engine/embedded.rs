@@ -14,9 +14,9 @@ use crate::health::Part;
 use crate::model::Model;
 use crate::queue::Queue;
 use crate::queue::journal::{JournalQueue, NAME};
-use crate::serve::Failure;
 use crate::store::sqlite::Sqlite;
 use crate::store::{Loaded, Store};
+use highwater_kit::ending::Failure;
 
 /// How often a line is logged while the service is catching up.
 const SAY_INTERVAL: Duration = Duration::from_secs(5);

@@ -24,10 +24,10 @@ use crate::near::{Link, Near, Told};
 use crate::queue::journal::JournalQueue;
 use crate::queue::{Queue, Source};
 use crate::reads::Reads;
-use crate::serve::Failure;
 use crate::store::postgres::{Postgres, PostgresFeed, Timeouts, parse_url};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Changes, Loaded, Store, StoreError};
+use highwater_kit::ending::Failure;
 
 use super::embedded::{self, catch_up, check_count};
 use super::{Engine, Held};
@@ -84,13 +84,13 @@ fn open_to_note(url: &str) -> Result<Box<dyn Store>, StoreError> {
 
 fn link(args: &EngineArgs) -> Result<Option<Arc<Link>>, Failure> {
     let link = args.redis_url.as_deref().map(Link::new).transpose();
-    Ok(link.map_err(Failure::new)?.map(Arc::new))
+    Ok(link.map_err(Failure::from)?.map(Arc::new))
 }
 
 /// Starts an applier of commands from Kafka.
 pub(super) fn worker(args: &EngineArgs) -> Result<Worker, Failure> {
     let (Some(url), Some(_)) = (&args.database_url, &args.kafka_brokers) else {
-        return Err(Failure::new(
+        return Err(Failure::from(
             "a worker needs --database-url and --kafka-brokers (DATABASE_URL, KAFKA_BROKERS): \
              without them the server applies writes by itself",
         ));
@@ -319,7 +319,7 @@ mod kafka {
         let (topic, source) = (&settings.topic, source_name(&settings.topic));
         let Waiting { partitions, commands } = waiting(&settings)?;
         if commands > 0 {
-            return Err(Failure::new(format!(
+            return Err(Failure::from(format!(
                 "{commands} commands in topic {topic} are not applied yet; stop all instances, let a worker run until this \
                  says 0, and try again"
             )));
@@ -345,17 +345,17 @@ mod kafka {
         "--kafka-brokers: this program was built without Kafka; build it with the feature `kafka`";
 
     pub(super) fn queue(_: &EngineArgs, _: Open) -> Result<Arc<dyn Queue>, Failure> {
-        Err(Failure::new(MISSING))
+        Err(Failure::from(MISSING))
     }
 
     pub(super) fn repartition(
         _: &EngineArgs,
         _: &mut dyn Store,
     ) -> Result<(u32, Option<u32>), Failure> {
-        Err(Failure::new(MISSING))
+        Err(Failure::from(MISSING))
     }
 
     pub(super) fn source(_: &EngineArgs, _: Box<dyn Store>) -> Result<Ends, Failure> {
-        Err(Failure::new(MISSING))
+        Err(Failure::from(MISSING))
     }
 }

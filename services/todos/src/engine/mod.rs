@@ -25,9 +25,9 @@ use crate::health::Part;
 use crate::model::Model;
 use crate::queue::{Delivery, Queue};
 use crate::reads::Reads;
-use crate::serve::Failure;
 use crate::store::Store;
 use crate::todo::now_us;
+use highwater_kit::ending::Failure;
 
 /// How many todos are seeded in one transaction.
 const SEED_BATCH: usize = 500;

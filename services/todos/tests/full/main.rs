@@ -11,6 +11,7 @@
 //! | `restores.rs` | the store is restored over and over |
 //! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
 //! | `visible.rs` | how soon every instance shows a write: a measurement, run by `make todos-visible` |
+//! | `workers.rs` | how much two workers apply beside one: a measurement, run by `make todos-workers` |
 //! | `stage.rs` | the service's processes, and a client |
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod starts;
 mod store;
 mod visible;
 mod whole;
+mod workers;
 
 use std::sync::OnceLock;
 

@@ -103,7 +103,7 @@ fn goodput(record: &Record, cell: &str, server: &str) -> Option<Goodput> {
 
 /// A step of a cell: one server's medians over the rounds, beside the best of the servers it is compared with.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(in super::super) struct Judged {
+pub(in super::super) struct StepVerdict {
     pub(in super::super) cell: String,
     pub(in super::super) server: String,
     pub(in super::super) step: String,
@@ -158,7 +158,7 @@ fn settled(row: &Overload, step: &StepRow) -> Option<f64> {
 }
 
 /// All steps of all cells, in the plan's order.
-pub(in super::super) fn steps(record: &Record) -> Vec<Judged> {
+pub(in super::super) fn steps(record: &Record) -> Vec<StepVerdict> {
     let cells = record.plan.cells.iter().filter(|cell| !cell.steps.is_empty());
     cells
         .flat_map(|cell| (0..cell.steps.len()).flat_map(|step| of_step(record, cell, step)))
@@ -176,7 +176,7 @@ fn rows_of<'a>(
     rows.filter_map(overload).filter_map(|row| Some((row, row.steps.get(index)?))).collect()
 }
 
-fn of_step(record: &Record, cell: &Cell, index: usize) -> Vec<Judged> {
+fn of_step(record: &Record, cell: &Cell, index: usize) -> Vec<StepVerdict> {
     let rows = |server: &str| rows_of(record, &cell.name, server, index);
     let middle = |server: &str| {
         let each = rows(server).into_iter().filter_map(|(row, step)| settled(row, step));
@@ -206,7 +206,7 @@ fn of_step(record: &Record, cell: &Cell, index: usize) -> Vec<Judged> {
             let ok: u64 = rows.iter().map(|(_, step)| step.ok).sum();
             let most =
                 |of: fn(&StepRow) -> f64| rows.iter().map(|(_, step)| of(step)).fold(0.0, f64::max);
-            Judged {
+            StepVerdict {
                 cell: cell.name.clone(),
                 server: server.name.clone(),
                 step: rows[0].1.name.clone(),

@@ -142,7 +142,8 @@ fn load_read(
     running: &Running,
     sending: &Sending,
 ) -> Result<(Arc<Reader>, Outcome), Failed> {
-    let reader = Arc::new(Reader::new(running.processes(), task.cpus, task.beside, Arc::default()));
+    let reader =
+        Arc::new(Reader::new(running.processes(), task.cpus, task.background, Arc::default()));
     let marks = Arc::clone(&reader);
     let outcome = send(task, sending, running.port, Box::new(move |_| marks.read()))?;
     in_time(&[("", &outcome)], &reader)?;

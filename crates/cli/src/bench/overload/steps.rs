@@ -35,7 +35,8 @@ pub(super) fn measure(
     capacity: Option<f64>,
 ) -> Result<Measured, Failed> {
     let cell = task.cell;
-    let reader = Arc::new(Reader::new(running.processes(), task.cpus, task.beside, Arc::default()));
+    let reader =
+        Arc::new(Reader::new(running.processes(), task.cpus, task.background, Arc::default()));
     let began = Instant::now();
     let watched = running.metrics.clone().filter(|_| !cell.samples.is_empty());
     let watch = watched.map(|metrics| Watch::start(metrics, cell.samples.clone(), began));

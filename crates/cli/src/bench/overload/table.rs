@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::super::plan::Cell;
 use super::super::record::{Record, Row};
-use super::derive::{self, Goodput, Judged, Signal};
+use super::derive::{self, Goodput, Signal, StepVerdict};
 
 /// A share that is further below the law than this part of the peak is marked.
 const LAW_TOLERANCE: f64 = 0.03;
@@ -71,8 +71,8 @@ fn goodput(servers: &[Goodput]) -> String {
     out
 }
 
-fn steps(cell: &Cell, judged: &[Judged], signals: &[Signal]) -> String {
-    let of_cell: Vec<&Judged> = judged.iter().filter(|one| one.cell == cell.name).collect();
+fn steps(cell: &Cell, judged: &[StepVerdict], signals: &[Signal]) -> String {
+    let of_cell: Vec<&StepVerdict> = judged.iter().filter(|one| one.cell == cell.name).collect();
     if of_cell.is_empty() {
         return String::new();
     }

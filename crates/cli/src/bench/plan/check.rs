@@ -35,7 +35,7 @@ pub(super) fn all(text: &str, draft: &Draft) -> Vec<Refused> {
     }
     let servers = std::mem::take(&mut names);
     check_program::all(&mut check, draft);
-    let parties = match draft.program.is_empty() {
+    let contenders = match draft.program.is_empty() {
         true => servers.clone(),
         false => draft.program.iter().map(|program| program.get_ref().name.as_str()).collect(),
     };
@@ -45,7 +45,7 @@ pub(super) fn all(text: &str, draft: &Draft) -> Vec<Refused> {
         check.of = format!("cell {:?}: ", cell.name);
         check.expect(!names.contains(&cell.name.as_str()), "name", "another cell has it");
         names.push(&cell.name);
-        one_cell(&mut check, cell, &parties);
+        one_cell(&mut check, cell, &contenders);
         check_program::one_cell(&mut check, cell, draft, &servers);
         overload::one_cell(&mut check, cell, draft, &servers);
     }

@@ -54,7 +54,7 @@ pub(super) fn all(check: &mut Check<'_>, draft: &Draft) {
         one_program(check, program, draft, &servers);
     }
     if !draft.program.is_empty() {
-        beside(check, draft);
+        background(check, draft);
     }
 }
 
@@ -248,7 +248,7 @@ fn is_service(draft: &Draft, name: &str) -> bool {
 }
 
 /// Servers of a plan of programs run beside the programs, or not at all.
-fn beside(check: &mut Check<'_>, draft: &Draft) {
+fn background(check: &mut Check<'_>, draft: &Draft) {
     let programs = || draft.program.iter().filter_map(|program| program.get_ref().server.as_ref());
     let cells = || draft.cell.iter().filter_map(|cell| cell.get_ref().server.as_ref());
     for server in &draft.server {

@@ -31,7 +31,7 @@ use draft::Draft;
 
 pub(crate) use cpus::{Cpus, parse as parse_cpus, show as show_cpus};
 pub(crate) use overload::{Network, Quick, Step};
-pub(crate) use program::{Figure, Metric, Party, Program, Service, Unit, put, words, words_in};
+pub(crate) use program::{Contender, Figure, Metric, Program, Service, Unit, put, words, words_in};
 
 use crate::load::parse_duration;
 

@@ -177,7 +177,8 @@ impl Plan {
             true => self.servers.retain(|server| stays(&quick.servers, &server.name)),
             false => self.programs.retain(|program| stays(&quick.servers, &program.name)),
         }
-        let names: Vec<String> = self.parties().map(|party| party.name().to_owned()).collect();
+        let names: Vec<String> =
+            self.contenders().map(|contender| contender.name().to_owned()).collect();
         // A cell whose own servers are all gone must not fall back to all servers.
         self.cells.retain_mut(|cell| {
             let had_some = !cell.servers.is_empty();

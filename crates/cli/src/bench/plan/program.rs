@@ -155,30 +155,30 @@ impl Metric {
 
 /// A contender: a server or program that is compared.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Party<'a> {
+pub(crate) enum Contender<'a> {
     Server(&'a Server),
     Program(&'a Program),
 }
 
-impl<'a> Party<'a> {
+impl<'a> Contender<'a> {
     pub(crate) fn name(self) -> &'a str {
         match self {
-            Party::Server(server) => &server.name,
-            Party::Program(program) => &program.name,
+            Contender::Server(server) => &server.name,
+            Contender::Program(program) => &program.name,
         }
     }
 }
 
 impl Plan {
     /// The contenders, in the plan's order: the programs if there are any, else the servers.
-    pub(crate) fn parties(&self) -> impl Iterator<Item = Party<'_>> {
+    pub(crate) fn contenders(&self) -> impl Iterator<Item = Contender<'_>> {
         let servers = if self.programs.is_empty() { &self.servers[..] } else { &[] };
-        self.programs.iter().map(Party::Program).chain(servers.iter().map(Party::Server))
+        self.programs.iter().map(Contender::Program).chain(servers.iter().map(Contender::Server))
     }
 
     /// The names of the contenders in `cell`.
     pub(crate) fn parties_of<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a str> {
-        self.parties().map(Party::name).filter(|name| cell.is_for(name))
+        self.contenders().map(Contender::name).filter(|name| cell.is_for(name))
     }
 
     /// The metric of claims over its records.

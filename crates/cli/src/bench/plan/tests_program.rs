@@ -62,7 +62,7 @@ aa = false
 #[test]
 fn a_plan_of_programs() {
     let plan = Plan::parse(WHOLE).expect("nothing is wrong with it");
-    let names: Vec<&str> = plan.parties().map(super::Party::name).collect();
+    let names: Vec<&str> = plan.contenders().map(super::Contender::name).collect();
     assert_eq!(names, ["wrk", "load"]);
     assert_eq!(plan.metric(), Metric::ClientCoreSecond);
     let [first, paced] = &plan.cells[..] else { panic!("two cells") };
@@ -70,8 +70,8 @@ fn a_plan_of_programs() {
     assert_eq!((first.expect.as_deref(), paced.expect.as_deref()), (Some("Hello"), Some("Hello")));
     assert!(first.has_aa() && !paced.has_aa());
     assert_eq!(plan.parties_of(paced).collect::<Vec<_>>(), ["load"]);
-    let beside = |program: usize| plan.server_beside(&plan.programs[program], first);
-    assert_eq!(beside(0).map(|server| server.name.as_str()), Some("ours"));
+    let background = |program: usize| plan.server_beside(&plan.programs[program], first);
+    assert_eq!(background(0).map(|server| server.name.as_str()), Some("ours"));
     assert_eq!(plan.programs[1].measured_program(), "highwater");
     assert_eq!(plan.programs[0].within.0.as_secs(), 9);
     assert_eq!((plan.services[0].running.len(), plan.parts["proxy"].as_str()), (1, "nginx.conf"));

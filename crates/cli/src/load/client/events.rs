@@ -4,16 +4,50 @@ use highwater_core::http1::client::{End, Eof, Malformed, Next};
 use highwater_core::time::Instant;
 use highwater_sys::dial::{Arrival, Event, Failure};
 
+use super::super::expect::{Check, Expect};
 use super::super::tally::Outcome;
+use super::super::wire::{Happened, MESSAGE};
 use super::{AWAY, Core, KERNEL_TICK, LINGER, LINGERING_MAX, State, Todo};
 
 impl Core {
-    pub(super) fn on_event(&mut self, event: Event<'_>, now: Instant) {
-        match event {
-            Event::Connected(id) => self.on_connected(id.0, now),
-            Event::Received(id, bytes, arrival) => self.on_received(id.0, bytes, arrival, now),
-            Event::Eof(id) => self.on_eof(id.0, now),
-            Event::Failed(id, failure) => self.on_failed(id.0, failure, now),
+    #[inline]
+    pub(super) fn on_event(&mut self, happened: Happened<'_>, now: Instant) {
+        match happened {
+            Happened::Io(Event::Connected(id)) => self.on_connected(id.0, now),
+            Happened::Io(Event::Received(id, bytes, arrival)) => {
+                self.on_received(id.0, bytes, arrival, now);
+            }
+            Happened::Io(Event::Eof(id)) => self.on_eof(id.0, now),
+            Happened::Io(Event::Failed(id, failure)) => self.on_failed(id.0, failure, now),
+            Happened::Bytes(len) => self.tally.received(now, len),
+            Happened::Status(id, status) => {
+                self.check(id.0, |check, expect| check.status(expect, status))
+            }
+            Happened::Field(id, name, value) => {
+                self.check(id.0, |check, _| check.field(name, value))
+            }
+            Happened::Content(id, piece) => {
+                self.check(id.0, |check, expect| check.content(expect, piece))
+            }
+            Happened::End(id, status, arrival) => {
+                let arrived = if self.was_away { self.arrived(id.0, arrival, now) } else { now };
+                if self.connections[id.index()].state == State::Busy {
+                    self.on_answer(id.0, End { status, keep_alive: true }, arrived, now);
+                }
+            }
+            Happened::Broken(id, outcome) => match self.connections[id.index()].state {
+                State::Free => {}
+                State::Lingering | State::Idle => self.close(id.0),
+                State::Connecting | State::Busy => self.give_up(id.0, now, outcome),
+            },
+        }
+    }
+
+    /// Goes on with the check of an answer, if its request expects anything.
+    fn check(&mut self, index: u32, step: impl FnOnce(&mut Check, &Expect)) {
+        let request = self.connections[index as usize].request as usize;
+        if let Some(expect) = &self.plan.requests.list[request].expect {
+            step(&mut self.checks[index as usize], expect);
         }
     }
 
@@ -93,18 +127,20 @@ impl Core {
     /// The result of an answer, compared with the expected one.
     #[inline]
     fn judge(&mut self, index: u32, status: u16) -> Outcome {
+        let is_message = status == MESSAGE;
+        let right = if is_message { Outcome::Message } else { Outcome::Answered(status) };
         if !self.checking {
-            return Outcome::Answered(status);
+            return right;
         }
         let request = &self.plan.requests.list[self.connections[index as usize].request as usize];
         let expect = request.expect.as_ref();
-        let Some(expect) = expect else { return Outcome::Answered(status) };
+        let Some(expect) = expect else { return right };
         let Some(wrong) = self.checks[index as usize].end(expect) else {
             self.tally.met += 1;
-            return Outcome::Answered(status);
+            return right;
         };
         self.tally.wrong(|| format!("{}: {wrong}", request.name));
-        Outcome::Wrong(status)
+        if is_message { Outcome::WrongMessage } else { Outcome::Wrong(status) }
     }
 
     /// An answer that came at `arrived` is read at `now`.

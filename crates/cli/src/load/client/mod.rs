@@ -1,6 +1,6 @@
 //! One client thread: which connection sends the next request, and what was the result of the last one?
 //!
-//! Generic over the dialer, and given the time. A turn is *due → command → poll → answers*: events only note what to
+//! Generic over the wire, which is a dialer or stands over one, and given the time. A turn is *due → command → poll → answers*: events only note what to
 //! do, as the dialer's contract requires, and commands are given right before a poll, which carries them out.
 //!
 //! ```text
@@ -29,7 +29,6 @@ use highwater_core::driver::{ConnId, Wait};
 use highwater_core::http1::client::Reader;
 use highwater_core::time::Instant;
 use highwater_core::timer::Wheel;
-use highwater_sys::dial::Dial;
 
 use super::demand::Demand;
 use super::expect::Check;
@@ -37,6 +36,7 @@ use super::request::{Choice, Requests};
 use super::schedule::Due;
 use super::tally::{Outcome, Span, Tally};
 use super::template::Values;
+use super::wire::{Batch, Wire};
 
 /// How many requests one turn sends before it reads answers again.
 const BATCH_MAX: usize = 256;
@@ -179,7 +179,7 @@ struct Core {
     tally: Tally,
 }
 
-impl<D: Dial> Client<D> {
+impl<D: Wire> Client<D> {
     pub(crate) fn new(
         dialer: D,
         plan: Plan,
@@ -386,17 +386,13 @@ impl<D: Dial> Client<D> {
     /// Sends as many requests of one kind as the connection owes answers.
     #[inline]
     fn send(&mut self, index: u32, request: usize, count: usize) {
-        let (dialer, core) = (&mut self.dialer, &mut self.core);
-        if let Some((message, size)) = core.fixed[request] {
-            return dialer.send(ConnId(index), message, size * count);
-        }
-        let Core { plan, scratch, .. } = core;
+        let Core { plan, scratch, fixed, .. } = &mut self.core;
+        let fixed = fixed[request];
         let request = &plan.requests.list[request];
-        dialer.write(ConnId(index), |buffer| {
-            for _ in 0..count {
-                request.write(&mut plan.values, scratch, buffer);
-            }
-        });
+        self.dialer.begin(
+            ConnId(index),
+            Batch { request, fixed, count, values: &mut plan.values, scratch },
+        );
     }
 }
 

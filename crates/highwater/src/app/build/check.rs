@@ -31,6 +31,21 @@ impl Build {
         }
     }
 
+    /// Whether `below` can be a prefix.
+    pub(super) fn check_prefix(&mut self, call: &str, below: &str) -> bool {
+        let is_one = below.is_empty() || below.starts_with('/') && !below.ends_with('/');
+        if !is_one {
+            let instead =
+                if call == "nest" { ", or use `merge` to add routes without a prefix" } else { "" };
+            self.problems.push(format!(
+                "{call}(\"{below}\"): a prefix begins with a slash and does not end with one; \
+                 write `/{}`{instead}",
+                below.trim_matches('/')
+            ));
+        }
+        is_one
+    }
+
     pub(super) fn check_timeout(&mut self, place: &str, timeout: Option<Duration>) {
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             self.problems.push(format!(

@@ -126,15 +126,13 @@ impl Build {
         for route in routes {
             self.add_route(route, prefix, id, timeout);
         }
+        for (below, routes) in router.mounts {
+            self.add_mount(routes, prefix, &below, id, timeout);
+        }
         let around = Around { scope, states: known, fallback, timeout };
         for (below, router) in nested {
             self.check_nested(&below, &router);
-            if !below.is_empty() && (!below.starts_with('/') || below.ends_with('/')) {
-                self.problems.push(format!(
-                    "nest(\"{below}\"): a prefix begins with a slash and does not end with one; \
-                     write `/{}`, or use `merge` to add routes without a prefix",
-                    below.trim_matches('/')
-                ));
+            if !self.check_prefix("nest", &below) {
                 continue;
             }
             self.add_router(router, &format!("{prefix}{below}"), &around);
@@ -144,6 +142,32 @@ impl Build {
         let fallbacks: Vec<Route> = fallbacks.into_iter().filter(is_free).collect();
         for fallback in fallbacks {
             self.add_route(fallback, prefix, id, timeout);
+        }
+    }
+
+    /// Adds the routes of everything at and below a place.
+    fn add_mount(
+        &mut self,
+        routes: [Route; 3],
+        prefix: &str,
+        below: &str,
+        scope: ScopeId,
+        timeout: Option<Duration>,
+    ) {
+        let below = if below == "/" { "" } else { below };
+        self.check_prefix("files", below);
+        let place = format!("{prefix}{below}");
+        let paths = [place.clone(), format!("{place}/"), format!("{place}/{{*path}}")];
+        for (mut route, path) in routes.into_iter().zip(paths) {
+            if path.is_empty() {
+                continue; // It is `/`, which comes next.
+            }
+            if !path.ends_with('}') {
+                route.description.problems.clear(); // Those of one handler, three times.
+            }
+            route.description.options.name = Some(format!("{place}/{{*path}}"));
+            route.path = path;
+            self.add_route(route, "", scope, timeout);
         }
     }
 

@@ -5,6 +5,7 @@ use http::StatusCode;
 use super::FromRequest;
 use crate::app::error::Error;
 use crate::app::request::Request;
+use crate::content::weight::thousandths;
 
 /// More ranges than this are not looked at: browsers send fewer than ten.
 const RANGES_MAX: usize = 64;
@@ -170,16 +171,6 @@ fn range(text: &str) -> Option<(String, u16)> {
     Some((range, weight))
 }
 
-/// A weight (RFC 9110 §12.4.2) in thousandths: 0 to 1, with at most three digits behind the point.
-fn thousandths(text: &str) -> Option<u16> {
-    let (whole, digits) = text.split_once('.').unwrap_or((text, ""));
-    let is_valid = matches!(whole, "0" | "1")
-        && digits.len() <= 3
-        && digits.bytes().all(|digit| digit.is_ascii_digit());
-    let weight = format!("{whole}{digits:0<3}").parse().ok().filter(|_| is_valid)?;
-    (weight <= 1000).then_some(weight)
-}
-
 /// `*/*`, `text/*`, `text/html`, and the last with parameters, from vague to exact.
 fn media_type_fits(range: &str, offer: &str) -> Option<usize> {
     let offer = offer.to_ascii_lowercase();
@@ -235,17 +226,6 @@ mod tests {
             assert_eq!(best(none, &["text/html"]), None, "{none}");
         }
         assert_eq!(Ranges(None).best(&["x/y"], media_type_fits), Some("x/y"), "no field");
-    }
-
-    /// Purpose: a weight is what the grammar says, and nothing else.
-    #[test]
-    fn weights() {
-        for (text, weight) in [("0", 0), ("1", 1000), ("1.000", 1000), ("0.5", 500), ("0.", 0)] {
-            assert_eq!(thousandths(text), Some(weight), "{text}");
-        }
-        for text in ["", "2", "1.001", "0.1234", "-1", "0.x", "é", "01"] {
-            assert_eq!(thousandths(text), None, "{text}");
-        }
     }
 
     /// Purpose: a language is accepted by its tag or what that begins with, and not by what looks like it.

@@ -8,6 +8,8 @@
 
 mod blocking;
 mod function;
+#[cfg(feature = "files")]
+mod lookup;
 mod options;
 
 use std::fmt;
@@ -22,6 +24,8 @@ use crate::admission::priority::Priority;
 use crate::admission::route_limit::Concurrency;
 
 pub use blocking::{Blocking, blocking};
+#[cfg(feature = "files")]
+pub(crate) use lookup::{LookedUp, Lookup};
 pub use options::Endpoint;
 use options::Options;
 

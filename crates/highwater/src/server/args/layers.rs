@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::builder::Resettable;
@@ -20,12 +19,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
 
+use super::ServerArgs;
 use super::file::{self, Entry, File};
 use super::idle::Idle;
 use super::source::{Source, told};
-use super::value::listed;
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
-use crate::server::config::ServerConfig;
+use crate::choice::listed;
+use crate::server::config::{ServerConfig, clash};
 use crate::server::listen;
 use crate::server::listener::Listen;
 
@@ -88,36 +88,40 @@ pub fn try_parse_checked_from<P: Parser>(
     let mut bare = without_variables(command.clone());
     let mut matches =
         bare.try_get_matches_from_mut(words).map_err(|error| layers.explain(&mut bare, error))?;
-    layers.check_addresses(&mut bare, &matches)?;
-    layers.check_limiter(&mut bare, &matches)?;
     let given = matches.clone();
+    let mut idle_here = Vec::new();
+    if let Some(server) = ServerArgs::read(&given) {
+        layers.check_addresses(&mut bare, &server)?;
+        layers.check_limiter(&mut bare, &server)?;
+        idle_here = idle_of_server(&server);
+    }
     let parsed = P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut bare))?;
-    let idle = idle_of_server(&given).into_iter().chain(idle(&parsed));
-    layers.refuse_idle(&mut bare, &given, idle)?;
+    idle_here.extend(idle(&parsed));
+    layers.refuse_idle(&mut bare, &given, idle_here)?;
     Ok(parsed)
 }
 
 /// Settings of the server that have no effect in combination with its others.
-fn idle_of_server(matches: &ArgMatches) -> Vec<Idle> {
-    let shed = matches.try_get_one::<Shed>("shed").ok().flatten();
-    let Some(shed @ (Shed::None | Shed::App | Shed::Accept)) = shed else { return Vec::new() };
-    let name = shed.name();
+fn idle_of_server(server: &ServerConfig) -> Vec<Idle> {
+    let Some(shed @ (Shed::None | Shed::App | Shed::Accept)) = server.shed else {
+        return Vec::new();
+    };
     let gate =
-        format!("--shed {name} has no gate in the kernel; use --shed kernel, or leave this out");
+        format!("--shed {shed} has no gate in the kernel; use --shed kernel, or leave this out");
     let mut idle = Vec::new();
     // "auto" asks for nothing.
-    if matches.get_one("gate") != Some(&GateChoice::Auto) {
+    if server.gate != GateChoice::Auto {
         idle.push(Idle::new("gate", gate));
     }
-    if *shed != Shed::Accept && matches.get_one("refuse") != Some(&Refuse::Auto) {
+    if shed != Shed::Accept && server.refuse != Refuse::Auto {
         let refuse =
-            format!("--shed {name} decides what is refused; use another --shed, or leave it out");
+            format!("--shed {shed} decides what is refused; use another --shed, or leave it out");
         idle.push(Idle::new("refuse", refuse));
     }
-    if *shed == Shed::None {
+    if shed == Shed::None {
         let limit = "--shed none has no limit; use another --shed, or leave this out";
         idle.push(Idle::new("limiter", limit));
-        if matches.get_one::<Option<u32>>("connection_limit").is_some_and(Option::is_some) {
+        if server.connection_limit.is_some() {
             idle.push(Idle::new("connection-limit", limit));
         }
     }
@@ -321,41 +325,24 @@ impl Layers {
     }
 
     /// Two listeners on one address would share its connections at random.
-    fn check_addresses(&self, command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
-        let listen: Vec<&Listen> =
-            matches.try_get_many("listen").ok().flatten().into_iter().flatten().collect();
-        let metrics = matches.try_get_one::<Option<SocketAddr>>("metrics").ok().flatten();
-        let is_default = metrics.is_none();
-        let default = ServerConfig::default().metrics;
-        let metrics = *metrics.unwrap_or(&default);
+    fn check_addresses(&self, command: &mut Command, server: &ServerConfig) -> Result<(), Error> {
         let first = [Listen::tcp(listen::DEFAULT)];
-        let listen = if listen.is_empty() { first.iter().collect() } else { listen };
-        for (index, address) in listen.iter().map(|listen| listen.address()).enumerate() {
-            if address.tcp().is_some_and(|address| address.port() == 0) {
-                continue;
-            }
-            let (name, remedy) = if listen[..index].iter().any(|other| other.address() == address) {
-                ("listen", "listed twice; leave one out".to_owned())
-            } else if metrics.is_some() && metrics == address.tcp() {
-                let names = ("listen", "metrics");
-                let (name, other) = if is_default { names } else { (names.1, names.0) };
-                (name, format!("the same as --{other}; use another port, or --metrics off"))
-            } else {
-                continue;
-            };
-            let message = told(name, &address.to_string(), self.source(name), &remedy);
-            return Err(command.error(ErrorKind::ValueValidation, message));
-        }
-        Ok(())
+        let listen = if server.listen.is_empty() { &first } else { &server.listen[..] };
+        let Some((address, is_twice)) = clash(listen, server.metrics) else { return Ok(()) };
+        let (name, remedy) = match (is_twice, server.metrics_is_fixed) {
+            (true, _) => ("listen", "listed twice; leave one out"),
+            (_, true) => ("metrics", "the same as --listen; use another port, or --metrics off"),
+            (_, false) => ("listen", "the same as --metrics; use another port, or --metrics off"),
+        };
+        let message = told(name, &address.to_string(), self.source(name), remedy);
+        Err(command.error(ErrorKind::ValueValidation, message))
     }
 
     /// Either the operator knows the limit or an algorithm finds it.
-    fn check_limiter(&self, command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
-        let limiter = matches.try_get_one::<Limiter>("limiter").ok().flatten().copied();
-        let limit = matches.try_get_one::<Option<u32>>("connection_limit").ok().flatten();
-        let Some(limit) = limit.copied() else { return Ok(()) };
-        let Err(remedy) = admission::check_limiter(limiter, limit) else { return Ok(()) };
-        let name = limiter.map_or("fixed", Limiter::name);
+    fn check_limiter(&self, command: &mut Command, server: &ServerConfig) -> Result<(), Error> {
+        let checked = admission::check_limiter(server.limiter, server.connection_limit);
+        let Err(remedy) = checked else { return Ok(()) };
+        let name = server.limiter.map_or("fixed", Limiter::name);
         let message = told("limiter", name, self.source("limiter"), remedy);
         Err(command.error(ErrorKind::ValueValidation, message))
     }
@@ -429,23 +416,9 @@ fn collect_variables(command: &Command, known: &mut Vec<String>) {
 /// The candidate that `name` was probably meant to be: one or two typos away, one in a short word.
 fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let slips_max = if name.len() <= 5 { 1 } else { 2 };
-    let near = candidates.map(|candidate| (distance(name, candidate), candidate)).min()?;
+    let distance = |candidate| (strsim::levenshtein(name, candidate), candidate);
+    let near = candidates.map(distance).min()?;
     (near.0 <= slips_max).then_some(near.1)
-}
-
-/// How many bytes must be inserted, removed or replaced to make `a` into `b` (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(from != to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -462,7 +435,5 @@ mod tests {
         assert_eq!(nearest("port", names()), None);
         assert_eq!(nearest("service-host", names()), None);
         assert_eq!(nearest("", names()), None);
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
     }
 }

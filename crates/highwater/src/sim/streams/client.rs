@@ -9,6 +9,7 @@ use highwater_core::time::Instant;
 
 use super::super::link::Stage;
 use super::super::network::Network;
+use super::super::runner::Peer;
 use super::app::content;
 
 /// The windows before anything was granted, in both directions: a part of the protocol.
@@ -197,62 +198,17 @@ impl Stream {
     }
 }
 
-impl Client {
-    /// A client whose keys begin at `first_key`.
-    pub(super) fn draw(prng: &mut Prng, network: &mut Network, first_key: u32) -> Self {
-        let most = [1, 5, 50, 80][prng.below(4) as usize];
-        let count = 1 + prng.below(most) as u32;
-        let mut id = 0;
-        let streams = (0..count).map(|n| {
-            id += 1 + prng.below(3) as u32;
-            Stream::draw(prng, (first_key + n, id))
-        });
-        let streams = streams.collect();
-        Client {
-            link: network.add([300, 16 * 1024][prng.below(2) as usize]),
-            streams,
-            input: Vec::new(),
-            output: Vec::new(),
-            window_out: WINDOW,
-            window_in: WINDOW,
-            at_once: [1, 4, 50, 50][prng.below(4) as usize],
-            // A client that reads slowly learns late that it may send more: it does not do so with much to read.
-            pause_max: [100, 3000, 20_000][prng.below(if count > 5 { 2 } else { 3 }) as usize],
-            read_max: [20_000, 2000, 60][prng.below(if count > 5 { 2 } else { 3 }) as usize],
-            next_at: Instant::ZERO + Duration::from_micros(prng.below(5000)),
-            away: None,
-            breaks_in: prng.chance(1, 12).then(|| prng.below(60)),
-            has_broken: false,
-            has_finished: false,
-            hash: 0,
-        }
-    }
-
-    pub(super) fn next_at(&self, network: &Network) -> Instant {
+impl Peer for Client {
+    fn next_at(&self, network: &Network) -> Instant {
         if self.is_gone(network) { Instant::MAX } else { self.next_at }
     }
 
-    pub(super) fn is_gone(&self, network: &Network) -> bool {
+    fn is_gone(&self, network: &Network) -> bool {
         let link = network.link(self.link);
         matches!(link.stage, Stage::Over | Stage::Refused) && !link.has_unread()
     }
 
-    /// Whether its connection may end before its streams are answered.
-    pub(super) fn is_excused(&self, network: &Network) -> bool {
-        let link = network.link(self.link);
-        // Before its handshake, nobody can be told which streams are not served.
-        self.has_broken || link.has_left || link.is_broken() || !link.is_established()
-    }
-
-    /// Whether the handler of `key` may believe that its client has gone.
-    pub(super) fn has_gone(&self, network: &Network, key: u32) -> Option<bool> {
-        let stream = self.streams.iter().find(|stream| stream.key == key)?;
-        let link = network.link(self.link);
-        Some(stream.is_reset || self.has_finished || self.is_excused(network) || !link.is_live())
-    }
-
-    /// Acts, if it is time.
-    pub(super) fn act(&mut self, network: &mut Network, prng: &mut Prng) -> Result<(), String> {
+    fn act(&mut self, network: &mut Network, prng: &mut Prng) -> Result<(), String> {
         let now = network.now();
         if now < self.next_at || self.is_gone(network) {
             return Ok(());
@@ -289,6 +245,52 @@ impl Client {
             network.finish(self.link);
         }
         Ok(())
+    }
+}
+
+impl Client {
+    /// A client whose keys begin at `first_key`.
+    pub(super) fn draw(prng: &mut Prng, network: &mut Network, first_key: u32) -> Self {
+        let most = [1, 5, 50, 80][prng.below(4) as usize];
+        let count = 1 + prng.below(most) as u32;
+        let mut id = 0;
+        let streams = (0..count).map(|n| {
+            id += 1 + prng.below(3) as u32;
+            Stream::draw(prng, (first_key + n, id))
+        });
+        let streams = streams.collect();
+        Client {
+            link: network.add([300, 16 * 1024][prng.below(2) as usize]),
+            streams,
+            input: Vec::new(),
+            output: Vec::new(),
+            window_out: WINDOW,
+            window_in: WINDOW,
+            at_once: [1, 4, 50, 50][prng.below(4) as usize],
+            // A client that reads slowly learns late that it may send more: it does not do so with much to read.
+            pause_max: [100, 3000, 20_000][prng.below(if count > 5 { 2 } else { 3 }) as usize],
+            read_max: [20_000, 2000, 60][prng.below(if count > 5 { 2 } else { 3 }) as usize],
+            next_at: Instant::ZERO + Duration::from_micros(prng.below(5000)),
+            away: None,
+            breaks_in: prng.chance(1, 12).then(|| prng.below(60)),
+            has_broken: false,
+            has_finished: false,
+            hash: 0,
+        }
+    }
+
+    /// Whether its connection may end before its streams are answered.
+    pub(super) fn is_excused(&self, network: &Network) -> bool {
+        let link = network.link(self.link);
+        // Before its handshake, nobody can be told which streams are not served.
+        self.has_broken || link.has_left || link.is_broken() || !link.is_established()
+    }
+
+    /// Whether the handler of `key` may believe that its client has gone.
+    pub(super) fn has_gone(&self, network: &Network, key: u32) -> Option<bool> {
+        let stream = self.streams.iter().find(|stream| stream.key == key)?;
+        let link = network.link(self.link);
+        Some(stream.is_reset || self.has_finished || self.is_excused(network) || !link.is_live())
     }
 
     fn is_refused(&self, stream: &Stream) -> bool {

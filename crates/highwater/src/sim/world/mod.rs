@@ -4,11 +4,11 @@ mod totals;
 mod turn;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use highwater_core::driver::Accepting;
 use highwater_core::http::Limits;
+use highwater_core::http1;
 use highwater_core::prng::Prng;
 use highwater_core::time::Instant;
 use highwater_core::timer::TICK;
@@ -20,8 +20,9 @@ use super::faults::Faults;
 use super::kinds::{Kind, Kinds};
 use super::link::{BUSY, Link, QUIET, Stage};
 use super::listener::{LATE_MAX, Listener};
-use super::network::{Network, SimDriver};
+use super::network::Network;
 use super::oracle::{self, Ending};
+use super::runner::Runner;
 use super::script;
 use super::sealed::ToySealer;
 use super::trace::Trace;
@@ -30,16 +31,7 @@ use crate::admission::gate::{Bound, WorkerGate};
 use crate::admission::{Fair, Shed};
 use crate::app::restart_request_ids;
 use crate::metrics::WorkerMetrics;
-use crate::server::{Inbox, ListenerTerms, Pool, Sealer, ServerConfig, Worker, WorkerConfig};
-
-/// A run that has not ended after this many turns has failed.
-const TURNS_MAX: u32 = 300_000;
-
-/// Turns in a row that may find nothing to do without having waited.
-const IDLE_TURNS_MAX: u32 = 20;
-
-/// A worker never waits for longer than this.
-const PATIENCE_MAX: Duration = Duration::from_secs(1);
+use crate::server::{ListenerTerms, Sealer, ServerConfig, WorkerConfig};
 
 /// How long a connection counts as having work before its first request has come.
 const FRESH_MAX: Duration = Duration::from_millis(100);
@@ -57,20 +49,14 @@ const CROWD: usize = 16;
 const STOP_EVERY: u64 = 400;
 
 pub(super) struct World {
-    worker: Worker<SimDriver>,
-    inbox: Arc<Inbox>,
-    pool: Pool,
-    prng: Prng,
+    runner: Runner<http1::Connection, Client>,
     metrics: Arc<WorkerMetrics>,
     shared: Arc<Shared>,
     /// Seals connections, if some are sealed.
     sealer: Option<Arc<ToySealer>>,
-    clients: Vec<Client>,
     watches: Vec<Watch>,
     plan: Plan,
-    turns: u32,
     drained_at: Option<Instant>,
-    idle_turns: u32,
     /// Turns before the next stop.
     stop_in: u64,
     /// Since when a client waits to be accepted although there is room.
@@ -224,28 +210,19 @@ impl World {
         if plan.defers {
             config.terms.turn_max = Duration::ZERO;
         }
-        let wake_ups = Arc::clone(&shared.threads.wake_ups);
-        let inbox = Inbox::new(Box::new(move || wake_ups.driver.store(true, SeqCst)));
-        let pool = Pool::deferred(plan.pool_max);
-        let extra_stop = 20 + extra.below(STOP_EVERY);
-        shared.threads.begin(extra, Arc::clone(&inbox), pool.clone());
-        network.threads = Some(Arc::clone(&shared.threads));
-        let worker = Worker::new(SimDriver { network }, config, Arc::clone(&inbox), pool.clone());
+        let stop_in = 20 + extra.below(STOP_EVERY);
+        let watches = clients.iter().map(|client| Watch::new(&client.requests)).collect();
+        let prngs = [prng, extra];
+        let runner = Runner::new(network, config, plan.pool_max, &shared.threads, prngs, clients);
         World {
-            worker,
-            inbox,
-            pool,
+            runner,
             metrics,
             shared,
             sealer,
-            watches: clients.iter().map(|client| Watch::new(&client.requests)).collect(),
-            clients,
+            watches,
             plan,
-            prng,
-            turns: 0,
             drained_at: None,
-            idle_turns: 0,
-            stop_in: extra_stop,
+            stop_in,
             waiting_since: None,
             backlogged_at: Instant::ZERO,
             catching_up: 0,
@@ -255,87 +232,57 @@ impl World {
     }
 
     pub(super) fn run(mut self) -> Result<Report, String> {
-        while !self.is_at_rest() {
+        while !self.runner.is_at_rest() {
             self.follow_plan();
-            self.act()?;
+            self.runner.act()?;
             self.turn()?;
             self.look()?;
-            self.turns += 1;
-            if self.turns > TURNS_MAX {
-                let (tasks, jobs) = (self.worker.has_tasks(), self.pool.queued());
-                let connections = self.worker.connections();
-                return Err(format!(
-                    "not at rest after {TURNS_MAX} turns: {connections} connections, {jobs} jobs, \
-                     tasks: {tasks}"
-                ));
-            }
+            self.runner.end_turn()?;
         }
         self.settle()
     }
 
-    fn network(&self) -> &Network {
-        &self.worker.driver().network
-    }
-
-    fn is_at_rest(&self) -> bool {
-        let network = self.network();
-        self.clients.iter().all(|client| client.is_gone(network))
-            && self.worker.connections() == 0
-            && !self.worker.has_tasks()
-            && self.pool.queued() == 0
-    }
-
     /// Whether requests may be refused because they waited too long.
     fn may_refuse(&self) -> bool {
-        matches!(self.plan.shed, Shed::Accept | Shed::Kernel) && self.clients.len() > CROWD
+        matches!(self.plan.shed, Shed::Accept | Shed::Kernel) && self.runner.clients.len() > CROWD
     }
 
     fn is_cutting(&self) -> bool {
-        self.drained_at.is_some() && self.plan.cut_at.is_some_and(|at| self.turns >= at)
+        self.drained_at.is_some() && self.plan.cut_at.is_some_and(|at| self.runner.turns >= at)
     }
 
     fn follow_plan(&mut self) {
-        let is_due = self.plan.drain_at == Some(self.turns);
+        let is_due = self.plan.drain_at == Some(self.runner.turns);
         let is_asked = match self.plan.kinds.has(Kind::Wakes) {
             true => {
-                self.shared.threads.schedule(self.pool.queued(), is_due);
+                self.shared.threads.schedule(self.runner.pool.queued(), is_due);
                 self.shared.threads.take_drain()
             }
             false => is_due,
         };
         if is_asked {
-            self.drained_at = Some(self.network().now());
-            self.network().trace.line(|| "drain".into());
-            self.worker.drain();
-            let network = &mut self.worker.driver_mut().network;
+            self.drained_at = Some(self.runner.network().now());
+            self.runner.network().trace.line(|| "drain".into());
+            self.runner.worker.drain();
+            let network = &mut self.runner.worker.driver_mut().network;
             let now = network.now();
             network.look(now);
         }
         if self.is_cutting() {
-            self.worker.cut();
+            self.runner.worker.cut();
         }
-    }
-
-    /// Some clients act.
-    fn act(&mut self) -> Result<(), String> {
-        let World { worker, clients, prng, .. } = self;
-        let network = &mut worker.driver_mut().network;
-        for _ in 0..1 + prng.below(2 * clients.len() as u64) {
-            let at = prng.below(clients.len() as u64) as usize;
-            clients[at].act(network, prng).map_err(|what| format!("client {at}: {what}"))?;
-        }
-        let next = clients.iter().map(|client| client.next_at(network)).min();
-        network.client_at = next.unwrap_or(Instant::MAX);
-        Ok(())
     }
 
     /// Checks every connection, and the listener.
     fn look(&mut self) -> Result<(), String> {
-        let network = &self.worker.driver().network;
+        let network = &self.runner.worker.driver().network;
         let open = |link: &&Link| matches!(link.stage, Stage::Open(_));
         let connections = network.links().iter().filter(open).count() as u32;
-        if connections != self.worker.connections() {
-            return Err(format!("{connections} connections, {} known", self.worker.connections()));
+        if connections != self.runner.worker.connections() {
+            return Err(format!(
+                "{connections} connections, {} known",
+                self.runner.worker.connections()
+            ));
         }
         let is_full = connections >= self.plan.connections_max;
         self.is_scarce |= is_full;
@@ -354,19 +301,19 @@ impl World {
             is_cutting: self.is_cutting(),
             is_short: is_full || network.accept_failed,
             pool_is_bounded: self.plan.pool_max < 1000,
-            pool_is_quiet: self.pool.queued() == 0,
+            pool_is_quiet: self.runner.pool.queued() == 0,
             backlogged_at: self.backlogged_at,
-            is_catching_up: self.catching_up > 0 || self.worker.is_catching_up(),
+            is_catching_up: self.catching_up > 0 || self.runner.worker.is_catching_up(),
             is_worn_out: self.catching_up >= CATCH_UP_MAX,
             drops_hung_up: matches!(self.plan.shed, Shed::Accept | Shed::Kernel),
             defers: self.plan.defers,
             is_fair: self.plan.kinds.has(Kind::Unequal),
             sheds_after: self.may_refuse().then_some(self.plan.queue_target),
         };
-        for (at, (client, watch)) in self.clients.iter().zip(&mut self.watches).enumerate() {
+        for (at, (client, watch)) in self.runner.clients.iter().zip(&mut self.watches).enumerate() {
             let link = network.link(client.link);
             let allocated = match link.stage {
-                Stage::Open(id) => self.worker.allocated(id),
+                Stage::Open(id) => self.runner.worker.allocated(id),
                 _ => 0,
             };
             watch
@@ -379,7 +326,7 @@ impl World {
     /// Waiting clients are accepted if there is room, and soon if room can be made; and no more may
     /// be accepted than there is `room` for.
     fn look_at_listener(&mut self, is_full: bool, room: u32) -> Result<(), String> {
-        let network = &self.worker.driver().network;
+        let network = &self.runner.worker.driver().network;
         let now = network.turn_at;
         let welcome = network.welcome();
         let beyond = if room > 0 { network.listeners().len() as u32 - 1 } else { 0 };
@@ -413,9 +360,9 @@ impl World {
         let crowded = is_open
             && is_full
             && !network.links().iter().any(is_closing)
-            && self.clients.iter().zip(&self.watches).any(is_old);
+            && self.runner.clients.iter().zip(&self.watches).any(is_old);
         // Connections that look idle are read first.
-        let crowded = crowded && self.catching_up == 0 && !self.worker.is_catching_up();
+        let crowded = crowded && self.catching_up == 0 && !self.runner.worker.is_catching_up();
         let since = if crowded { Some(*self.crowded_since.get_or_insert(now)) } else { None };
         self.crowded_since = since;
         match since.is_some_and(|since| now - since > ACCEPT_REST_MAX + TICK) {
@@ -426,29 +373,29 @@ impl World {
 
     /// Connections that may have work, as seen from outside.
     fn busy(&self) -> usize {
-        let network = self.network();
+        let network = self.runner.network();
         let may_work = |(client, watch): &(&Client, &Watch)| {
             let link = network.link(client.link);
             let is_open = matches!(link.stage, Stage::Open(_));
             let is_fresh = network.turn_at <= link.facts.accepted_at + FRESH_MAX + TICK;
             is_open && (is_fresh || watch.idle_since(link, &client.requests).is_none())
         };
-        self.clients.iter().zip(&self.watches).filter(may_work).count()
+        self.runner.clients.iter().zip(&self.watches).filter(may_work).count()
     }
 
     /// The run has ended: checks the totals.
     fn settle(mut self) -> Result<Report, String> {
-        if self.worker.busy() > 0 {
+        if self.runner.worker.busy() > 0 {
             return Err("an operation is still in flight for a connection that is gone".into());
         }
         if self.shared.alive() > 0 {
             return Err(format!("{} futures or streams are left behind", self.shared.alive()));
         }
         self.check_totals()?;
-        let network = &self.worker.driver().network;
+        let network = &self.runner.worker.driver().network;
         let sheds = self.may_refuse();
-        let mut report = Report { turns: self.turns, ..Report::default() };
-        for (at, (client, watch)) in self.clients.iter_mut().zip(&self.watches).enumerate() {
+        let mut report = Report { turns: self.runner.turns, ..Report::default() };
+        for (at, (client, watch)) in self.runner.clients.iter_mut().zip(&self.watches).enumerate() {
             let link = network.link(client.link);
             let was_drained = self.drained_at.is_some();
             let ending = Ending {

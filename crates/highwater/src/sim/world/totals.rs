@@ -7,8 +7,8 @@ use super::World;
 impl World {
     /// Every sealed connection that was accepted has had one end of its handshake, and it is counted.
     fn check_handshakes(&self) -> Result<(), String> {
-        let network = self.network();
-        let links = self.clients.iter().map(|client| network.link(client.link));
+        let network = self.runner.network();
+        let links = self.runner.clients.iter().map(|client| network.link(client.link));
         let sealed = links.filter(|link| link.sealed.is_some() && link.was_accepted());
         let (mut accepted, mut established) = (0, 0);
         for link in sealed {
@@ -28,7 +28,7 @@ impl World {
 
     /// The worker's counters match what has happened.
     pub(super) fn check_totals(&self) -> Result<(), String> {
-        let (network, metrics) = (self.network(), &self.metrics);
+        let (network, metrics) = (self.runner.network(), &self.metrics);
         let same = |what: &str, counted: u64, happened: u64| match counted == happened {
             true => Ok(()),
             false => Err(format!("{what}: {counted} were counted, {happened} happened")),
@@ -49,7 +49,7 @@ impl World {
                 || link.is_broken()
                 || watch.excuse == Some(Excuse::HalfClosed)
         };
-        let unseen = self.clients.iter().zip(&self.watches).any(broke);
+        let unseen = self.runner.clients.iter().zip(&self.watches).any(broke);
         let requests = metrics.requests();
         if requests != answered as u64 && !(unseen && requests > answered as u64) {
             return Err(format!("{requests} requests were counted, {answered} were answered"));

@@ -99,8 +99,8 @@ impl World {
             .expect("the disk gives no errors now");
         // Drop injected damage in removed or truncated regions.
         self.rot.retain(|(file, at)| {
-            let end = match parsed.believed.get(file) {
-                Some(believed) => Some(*believed),
+            let end = match parsed.valid.get(file) {
+                Some(valid) => Some(*valid),
                 None => contents.get(file).map(Vec::len),
             };
             end.is_some_and(|end| *at < end)

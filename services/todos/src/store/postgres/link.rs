@@ -5,16 +5,17 @@
 //! replaced, and the operation done again, once for each call; if that fails too, the caller decides when to
 //! try again, because it has the schedule.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{error, fmt, io};
 
+use highwater_kit::postgres::{self, NoConnection, cause, is_refusal, server};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Socket};
 
 use super::schema;
 use super::statements::Statements;
@@ -34,10 +35,6 @@ impl Default for Timeouts {
         Timeouts { connect: Duration::from_secs(5), operation: Duration::from_secs(30) }
     }
 }
-
-/// The pause after the first failed attempt to connect; it doubles up to [`RETRY_PAUSE_MAX`].
-const RETRY_PAUSE: Duration = Duration::from_millis(20);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A live connection.
 pub(super) struct Session {
@@ -141,11 +138,7 @@ impl From<Error> for Failure {
 
 impl Failure {
     fn is_broken_connection(&self) -> bool {
-        let Failure::Sql(error) = self else { return false };
-        let io = error::Error::source(error).is_some_and(|source| source.is::<io::Error>());
-        let said =
-            [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::IDLE_SESSION_TIMEOUT];
-        error.is_closed() || io || error.code().is_some_and(|code| said.contains(code))
+        matches!(self, Failure::Sql(error) if postgres::is_broken_connection(error))
     }
 
     /// The tables are not those that this connection found: a newer version of the service has changed them. The next
@@ -201,26 +194,6 @@ impl Failure {
     }
 }
 
-/// The innermost reason: the client's own words ("db error") say little.
-fn cause(error: &Error) -> String {
-    match error::Error::source(error) {
-        Some(source) => source.to_string(),
-        None => error.to_string(),
-    }
-}
-
-/// The server as an operator knows it, without the password.
-fn server(config: &Config) -> String {
-    use tokio_postgres::config::Host;
-    let host = match config.get_hosts().first() {
-        Some(Host::Tcp(host)) => host.clone(),
-        Some(Host::Unix(path)) => path.display().to_string(),
-        None => "?".to_owned(),
-    };
-    let port = config.get_ports().first().copied().unwrap_or(5432);
-    format!("Postgres at {host}:{port}/{}", config.get_dbname().unwrap_or("?"))
-}
-
 /// A connection whose tables are there, trying until `within` has passed.
 async fn connect(
     config: &Config,
@@ -229,37 +202,15 @@ async fn connect(
     news: &Arc<Notify>,
 ) -> Result<Session, Failure> {
     let deadline = Instant::now() + within;
-    let mut pause = RETRY_PAUSE;
-    loop {
-        let attempt = timeout_at(deadline, config.connect(NoTls)).await;
-        let error = match attempt {
-            Ok(Ok((client, connection))) => {
-                // Runs whenever the runtime does; its error also reaches the client's next call.
-                tokio::spawn(carry(connection, Arc::clone(news)));
-                let opened = timeout_at(deadline, open(client, greeting)).await;
-                return opened.unwrap_or(Err(Failure::Timeout("answer", within)));
-            }
-            Ok(Err(error)) => error,
-            Err(_) => return Err(Failure::Timeout("connection", within)),
-        };
-        if is_refusal(&error) || Instant::now() + pause >= deadline {
-            return Err(Failure::Connect(error, within));
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(RETRY_PAUSE_MAX);
-    }
-}
-
-/// Whether the server answered that it does not want us: a wrong password or database does not become right by waiting. A
-/// server that is starting or stopping, or has too many clients, answers as well.
-fn is_refusal(error: &Error) -> bool {
-    let passes = [
-        SqlState::CANNOT_CONNECT_NOW,
-        SqlState::ADMIN_SHUTDOWN,
-        SqlState::CRASH_SHUTDOWN,
-        SqlState::TOO_MANY_CONNECTIONS,
-    ];
-    error.code().is_some_and(|code| !passes.contains(code))
+    let connected = postgres::connect(config, deadline).await;
+    let (client, connection) = connected.map_err(|why| match why {
+        NoConnection::Refused(error) => Failure::Connect(error, within),
+        NoConnection::Timeout => Failure::Timeout("connection", within),
+    })?;
+    // Runs whenever the runtime does; its error also reaches the client's next call.
+    tokio::spawn(carry(connection, Arc::clone(news)));
+    let opened = timeout_at(deadline, open(client, greeting)).await;
+    opened.unwrap_or(Err(Failure::Timeout("answer", within)))
 }
 
 async fn open(mut client: Client, greeting: Option<&str>) -> Result<Session, Failure> {

@@ -11,25 +11,21 @@ mod application;
 mod schema;
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use highwater::journal::storage::create_directory;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
+use highwater_kit::sqlite::{self, BUSY_TIMEOUT, Refusal, Told};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use uuid::Uuid;
 
 use self::application::Application;
-use self::schema::{Refusal, migrate};
+use self::schema::migrate;
 use super::{Applied, DeadLetter, Loaded, Revision, Store, StoreError};
 use crate::queue::Delivery;
 use crate::todo::{Todo, now_us};
 
 /// The file's name in the data directory.
 const FILE: &str = "todos.db";
-
-/// How long a write waits for another process that holds the file.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// So many dead letters are kept; beyond it the oldest goes.
 pub const DEAD_LETTERS_MAX: u64 = 100_000;
@@ -49,25 +45,12 @@ impl Sqlite {
     /// Refused: a directory that cannot be written, a file that is damaged, that something else wrote, or that
     /// a newer version wrote. The error names the file and the remedy.
     pub fn open(directory: &Path) -> Result<Sqlite, StoreError> {
-        let unusable = |error: &dyn Display| {
-            StoreError::new(format!(
-                "cannot use the data directory {}: {error}; give --data a directory that this user can write",
-                directory.display()
-            ))
-        };
-        create_directory(directory).map_err(|error| unusable(&error))?;
-        let path = directory.join(FILE);
-        // NO_MUTEX: one thread at a time has the connection, which `&mut self` guarantees.
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection =
-            Connection::open_with_flags(&path, flags).map_err(|error| unusable(&error))?;
+        let (connection, path) = sqlite::open(directory, FILE, |path| create_directory(path))
+            .map_err(StoreError::new)?;
         let mut store = Sqlite { connection, path };
-        store.prepare().map_err(|refusal| match refusal {
-            Refusal::Sql(error) => explain(&store.path, &error),
-            Refusal::Said(message) => StoreError::new(message),
-        })?;
+        store
+            .prepare()
+            .map_err(|refusal| StoreError::new(told(&store.path).explain_refusal(refusal)))?;
         Ok(store)
     }
 
@@ -102,17 +85,7 @@ impl Sqlite {
     }
 
     fn prepare(&mut self) -> Result<(), Refusal> {
-        self.connection.busy_timeout(BUSY_TIMEOUT)?;
-        let mode: String =
-            self.connection
-                .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
-        if mode != "wal" {
-            let path = self.path.display();
-            let message =
-                format!("{path}: no write-ahead log here ({mode}); use a local file system");
-            return Err(Refusal::Said(message));
-        }
-        self.connection.pragma_update(None, "synchronous", "normal")?;
+        sqlite::use_write_ahead_log(&self.connection, &self.path, "normal")?;
         let transaction =
             self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         migrate(&transaction, &self.path)?;
@@ -120,12 +93,7 @@ impl Sqlite {
         // an older one than the last process had.
         transaction.execute("UPDATE versions SET timeline = max(timeline + 1, ?1)", [now_us()])?;
         transaction.commit()?;
-        let verdict: String =
-            self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if verdict != "ok" {
-            return Err(Refusal::Said(damaged(&self.path, verdict.trim())));
-        }
-        Ok(())
+        told(&self.path).check(&self.connection)
     }
 }
 
@@ -297,32 +265,12 @@ fn todo(row: &rusqlite::Row<'_>) -> rusqlite::Result<Todo> {
     })
 }
 
-fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
-    let shown = path.display();
-    StoreError::new(match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            damaged(path, &error.to_string())
-        }
-        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
-            format!(
-                "cannot write {shown}: {error}; make it and its directory writable for this user"
-            )
-        }
-        Some(ErrorCode::DiskFull) => format!("cannot write {shown}: {error}; free some space"),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            format!(
-                "{shown} is held by another process: {error}; give each instance its own --data"
-            )
-        }
-        _ => format!("{shown}: {error}"),
-    })
+fn told(path: &Path) -> Told<'_> {
+    Told { path, remedy: "" }
 }
 
-fn damaged(path: &Path, what: &str) -> String {
-    let path = path.display();
-    format!(
-        "{path} is damaged: {what}; restore it from a backup, or recover with `sqlite3 {path} .recover`"
-    )
+fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
+    StoreError::new(told(path).explain(error))
 }
 
 #[cfg(test)]

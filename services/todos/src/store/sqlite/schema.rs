@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use highwater_kit::sqlite::Refusal;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use crate::todo::now_us;
@@ -69,18 +70,6 @@ const LAYOUTS: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
     version INTEGER PRIMARY KEY NOT NULL,
     applied_us INTEGER NOT NULL
 ) STRICT";
-
-/// Why the file is not used: SQLite says so, or we do.
-pub(super) enum Refusal {
-    Sql(rusqlite::Error),
-    Said(String),
-}
-
-impl From<rusqlite::Error> for Refusal {
-    fn from(error: rusqlite::Error) -> Refusal {
-        Refusal::Sql(error)
-    }
-}
 
 /// Brings a file to the layout of this version: a new one, or an old one of ours.
 pub(super) fn migrate(transaction: &Transaction<'_>, path: &Path) -> Result<(), Refusal> {

@@ -13,8 +13,9 @@ use highwater_sys::dial::{Arrival, Dial, Event, Failure};
 
 use super::super::super::demand::Demand;
 use super::super::super::expect::Expect;
-use super::super::super::request::{Choice, Request, Requests, Spec};
+use super::super::super::request::{Choice, Request, Requests};
 use super::super::super::schedule::{Arrivals, Schedule};
+use super::super::super::spec::Spec;
 use super::super::super::tally::{Span, Tally};
 use super::super::super::template::{Template, Values};
 use super::super::{Client, Plan};
@@ -130,6 +131,10 @@ impl Dial for Fake {
         for _ in text.matches(" HTTP/1.1\r\n") {
             self.react(id.0, What::Request);
         }
+    }
+
+    fn is_writing(&mut self, _: ConnId) -> bool {
+        false
     }
 
     fn close(&mut self, id: ConnId) {

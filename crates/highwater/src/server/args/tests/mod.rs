@@ -2,6 +2,7 @@
 //! configuration or a message out.
 
 mod listen;
+mod table;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,7 +11,16 @@ use std::{env, fs, process};
 
 use clap::{Parser, Subcommand};
 
+use core::num::NonZeroUsize;
+use core::time::Duration;
+
+use highwater_core::http::Limits;
+
 use super::*;
+use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed};
+use crate::logging::LogFormat;
+use crate::server::config::{Pin, TransportChoice};
+use crate::server::listener::Listen;
 
 /// A service with settings of its own.
 #[derive(Debug, Parser)]
@@ -23,7 +33,7 @@ struct Args {
     #[arg(long, env = "PROVIDER_URL", required = true)]
     provider_url: Option<String>,
     /// How often
-    #[arg(long, default_value = "5m", value_parser = duration(TIMEOUT))]
+    #[arg(long, default_value = "5m", value_parser = duration(Duration::from_secs(1)..=Duration::from_secs(3600)))]
     poll_interval: Duration,
     /// Say less
     #[arg(long)]
@@ -109,6 +119,10 @@ fn every_flag_has_its_effect() {
                 --idle-timeout 3m --write-timeout 4s --half-closed-timeout 6s --tcp-keep-alive off --header-max 1KiB --uri-max 100 \
                 --body-max 1GiB --body-memory-max 2GiB --pool-threads 9 --max-requests-per-connection 5 --drain-timeout 0s --log json";
     let args: Vec<&str> = args.split_ascii_whitespace().collect();
+    for setting in ServerConfig::settings() {
+        let flag = format!("--{}", setting.name());
+        assert!(args.contains(&&*flag), "{flag} is not tried here");
+    }
     let expected = ServerConfig {
         listen: vec!["[::1]:80".parse().expect("an address")],
         inherited: true,
@@ -176,10 +190,10 @@ fn precedence_is_flag_variable_file_default() {
         ("HIGHWATER_HEADER_TIMEOUT", "2s"),
     ];
     let server = given(&["--idle-timeout", "3s"], &variables);
-    assert_eq!(server.idle_timeout, Duration::from_secs(3));
-    assert_eq!(server.header_timeout, Duration::from_secs(2));
+    assert_eq!(server.limits.idle_timeout, Duration::from_secs(3));
+    assert_eq!(server.limits.header_timeout, Duration::from_secs(2));
     assert_eq!(server.workers, NonZeroUsize::new(1));
-    assert_eq!(server.write_timeout, Duration::from_secs(30));
+    assert_eq!(server.limits.write_timeout, Duration::from_secs(30));
 
     let empty = TempFile::new("");
     let server = given(&["--config", empty.path()], &variables[..1]);
@@ -230,6 +244,14 @@ fn mistakes_name_setting_value_source_and_remedy() {
     assert_eq!(
         complaint(&["--transport=portable"], &[]),
         "--transport \"portable\" (from a flag): not built yet; use auto, uring or epoll"
+    );
+    assert_eq!(
+        complaint(&["--transport=Epoll"], &[]),
+        "--transport \"Epoll\" (from a flag): not a choice; use auto, uring or epoll"
+    );
+    assert_eq!(
+        complaint(&["--metrics=localhost:80"], &[]),
+        "--metrics \"localhost:80\" (from a flag): a name is not an address; use 127.0.0.1:80, or off"
     );
     assert_eq!(
         complaint(&[], &[("HIGHWATER_WORKERS", "")]),

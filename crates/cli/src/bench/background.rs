@@ -8,11 +8,11 @@ use super::tree::{self, Usage};
 
 /// Where to look.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Beside {
+pub(super) struct Background {
     /// By name: a text in the command line.
     pub(super) parts: BTreeMap<String, String>,
     /// The root processes of all services.
-    pub(super) keepers: Vec<u32>,
+    pub(super) supervisors: Vec<u32>,
 }
 
 /// CPU use up to an instant.
@@ -25,14 +25,14 @@ pub(super) struct Seen {
     parts: BTreeMap<String, Usage>,
 }
 
-impl Beside {
+impl Background {
     /// Their use until now; `measured` are processes that are counted elsewhere.
     pub(super) fn see(&self, measured: &[u32]) -> Seen {
-        if self.parts.is_empty() && self.keepers.is_empty() {
+        if self.parts.is_empty() && self.supervisors.is_empty() {
             return Seen::default();
         }
         let mut families = tree::families();
-        // A keeper's command line contains the command that it starts.
+        // A supervisor's command line contains the command that it starts.
         let own = std::process::id();
         let not_parts: Vec<u32> =
             families.get(&own).into_iter().flatten().copied().chain([own]).collect();
@@ -56,8 +56,8 @@ impl Beside {
             parts.insert(name.clone(), Usage::of(&of_part));
             all.extend(of_part);
         }
-        for keeper in &self.keepers {
-            all.extend(tree::below(&mut families, *keeper));
+        for supervisor in &self.supervisors {
+            all.extend(tree::below(&mut families, *supervisor));
         }
         all.sort_unstable();
         all.dedup();
@@ -112,18 +112,19 @@ mod tests {
         ]);
         tie(&mut shell, &[], End::Kill);
         let mut shell = shell.stdin(Stdio::null()).spawn().expect("there is a shell");
-        let beside = Beside { parts: [("busy".to_owned(), mark + " ")].into(), keepers: vec![] };
+        let background =
+            Background { parts: [("busy".to_owned(), mark + " ")].into(), supervisors: vec![] };
         let until = Instant::now() + Duration::from_secs(30);
-        let first = beside.see(&[]);
+        let first = background.see(&[]);
         let found = loop {
-            let now = beside.see(&[]);
+            let now = background.see(&[]);
             if now.parts_since(&first)["busy"] > 0.01 {
                 break now.cpu_since(&first);
             }
             assert!(Instant::now() < until, "a loop uses CPU time");
         };
         let loops = tree::descendants(shell.id());
-        let others = beside.see(&loops).cpu_since(&Seen::default());
+        let others = background.see(&loops).cpu_since(&Seen::default());
         for id in &loops {
             // It may have ended meanwhile.
             let _ = highwater_sys::process::end(*id, End::Kill);

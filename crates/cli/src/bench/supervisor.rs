@@ -4,7 +4,7 @@
 //! in any way (`SIGKILL` too), it ends all of them.
 //!
 //! ```text
-//!  run ──starts──▶ keeper ──starts──▶ server ─▶ its children
+//!  run ──starts──▶ supervisor ──starts──▶ server ─▶ its children
 //!   │ ends: SIGTERM    │ ends: SIGKILL
 //! ```
 
@@ -31,7 +31,7 @@ const LEFT_WITHIN: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(5);
 /// Exit status if the server cannot be started, as in shells.
 const NOT_STARTED: u8 = 127;
-/// The line that a keeper prints when a service has started.
+/// The line that a supervisor prints when a service has started.
 pub(super) const STARTED: &str = "highwater bench keep: started";
 
 /// Started by `bench run`.
@@ -64,20 +64,20 @@ pub(super) struct Used {
     pub(super) seconds: f64,
 }
 
-/// A running keeper. Dropping it ends everything below it, and then the keeper.
-pub(super) struct Keeper(pub(super) Child);
+/// A running supervisor. Dropping it ends everything below it, and then the supervisor.
+pub(super) struct Supervisor(pub(super) Child);
 
-impl Keeper {
-    /// Starts a keeper made by [`command`] on a side of the network.
+impl Supervisor {
+    /// Starts a supervisor made by [`command`] on a side of the network.
     ///
     /// # Errors
     /// It could not be started.
     pub(super) fn start(
-        keeper: &mut Command,
+        supervisor: &mut Command,
         (network, side): (&Network, Side),
-    ) -> Result<Keeper, String> {
-        let keeper = network.on(side, || keeper.spawn())?;
-        Ok(Keeper(keeper.map_err(|error| format!("starting it: {error}"))?))
+    ) -> Result<Supervisor, String> {
+        let supervisor = network.on(side, || supervisor.spawn())?;
+        Ok(Supervisor(supervisor.map_err(|error| format!("starting it: {error}"))?))
     }
 
     /// How it ended, if it did.
@@ -86,7 +86,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Supervisor {
     fn drop(&mut self) {
         if self.ended().is_none() {
             let _ = process::end(self.0.id(), End::Ask);
@@ -95,7 +95,7 @@ impl Drop for Keeper {
     }
 }
 
-/// A keeper of `command` on `cpus`, with its own `flags`. It ends with the calling thread.
+/// A supervisor of `command` on `cpus`, with its own `flags`. It ends with the calling thread.
 ///
 /// # Errors
 /// The path of this program is not known.
@@ -105,8 +105,8 @@ pub(super) fn command(
     command: &[String],
 ) -> Result<Command, String> {
     let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
-    let mut keeper = Command::new(own);
-    keeper
+    let mut supervisor = Command::new(own);
+    supervisor
         .args(["bench", "keep", "--cpus", &plan::show_cpus(cpus)])
         .args(flags)
         .arg("--")
@@ -114,8 +114,8 @@ pub(super) fn command(
         // Ctrl-C is for the run alone: a server that it ended would look like one that failed.
         .process_group(0)
         .stdin(Stdio::null());
-    process::tie(&mut keeper, &[], End::Ask);
-    Ok(keeper)
+    process::tie(&mut supervisor, &[], End::Ask);
+    Ok(supervisor)
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
@@ -132,15 +132,15 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Redirects the output of everything below `keeper` to files: standard output and standard error.
+/// Redirects the output of everything below `supervisor` to files: standard output and standard error.
 ///
 /// # Errors
 /// There is no room for them.
-pub(super) fn into_files(keeper: &mut Command) -> Result<(File, File), String> {
+pub(super) fn into_files(supervisor: &mut Command) -> Result<(File, File), String> {
     let file = || unnamed_file().map_err(|error| format!("a file for its output: {error}"));
     let clone = |file: &File| file.try_clone().map(Stdio::from).map_err(|error| error.to_string());
     let (stdout, stderr) = (file()?, file()?);
-    keeper.stdout(clone(&stdout)?).stderr(clone(&stderr)?);
+    supervisor.stdout(clone(&stdout)?).stderr(clone(&stderr)?);
     Ok((stdout, stderr))
 }
 

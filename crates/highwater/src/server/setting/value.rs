@@ -4,16 +4,13 @@
 //! after a semicolon, what to write instead.
 
 use core::fmt::{self, Display};
-use core::num::NonZeroUsize;
 use core::ops::RangeInclusive;
 use core::str::FromStr;
 use core::time::Duration;
 use std::net::SocketAddr;
 
-use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed};
-use crate::logging::LogFormat;
+use crate::choice::listed;
 use crate::server::address;
-use crate::server::config::{Pin, TransportChoice};
 
 /// Units of time, the largest first.
 const TIME_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
@@ -71,16 +68,6 @@ pub fn one_of<T: Copy + Send + Sync + 'static>(
     }
 }
 
-pub(super) fn workers(
-    range: RangeInclusive<usize>,
-) -> impl Fn(&str) -> Result<NonZeroUsize, String> + Clone + Send + Sync + 'static {
-    let parse = number(range);
-    move |text| {
-        let count = parse(text)?;
-        NonZeroUsize::new(count).ok_or_else(|| "a server needs a worker; use 1 or more".to_owned())
-    }
-}
-
 /// An IP address and a port to listen on.
 ///
 /// # Errors
@@ -98,97 +85,6 @@ pub fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
         "off" => Ok(None),
         _ => address(text).map(Some).map_err(|error| format!("{error}, or off")),
     }
-}
-
-pub(super) fn transport(text: &str) -> Result<TransportChoice, String> {
-    if text == "portable" {
-        return Err("not built yet; use auto, uring or epoll".to_owned());
-    }
-    one_of(&[
-        ("auto", TransportChoice::Auto),
-        ("uring", TransportChoice::Uring),
-        ("epoll", TransportChoice::Epoll),
-    ])(text)
-}
-
-pub(super) fn pin(text: &str) -> Result<Pin, String> {
-    one_of(&[("auto", Pin::Auto), ("on", Pin::On), ("off", Pin::Off)])(text)
-}
-
-pub(super) fn shed(text: &str) -> Result<Shed, String> {
-    one_of(&[
-        ("none", Shed::None),
-        ("app", Shed::App),
-        ("accept", Shed::Accept),
-        ("kernel", Shed::Kernel),
-    ])(text)
-}
-
-pub(super) fn gate(text: &str) -> Result<GateChoice, String> {
-    one_of(&[
-        ("auto", GateChoice::Auto),
-        ("ebpf", GateChoice::Ebpf),
-        ("nft", GateChoice::Nft),
-        ("iptables", GateChoice::Iptables),
-    ])(text)
-}
-
-pub(super) fn gate_refusal(text: &str) -> Result<GateRefusal, String> {
-    one_of(&[
-        ("auto", GateRefusal::Auto),
-        ("reset", GateRefusal::Reset),
-        ("drop", GateRefusal::Drop),
-    ])(text)
-}
-
-pub(super) fn refuse(text: &str) -> Result<Refuse, String> {
-    one_of(&[
-        ("auto", Refuse::Auto),
-        ("connections", Refuse::Connections),
-        ("requests", Refuse::Requests),
-    ])(text)
-}
-
-pub(super) fn fair(text: &str) -> Result<Fair, String> {
-    one_of(&[("off", Fair::Off), ("address", Fair::Address)])(text)
-}
-
-pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
-    one_of(&[("on", true), ("off", false)])(text)
-}
-
-pub(super) fn limiter(text: &str) -> Result<Limiter, String> {
-    one_of(&[
-        ("fixed", Limiter::Fixed),
-        ("hill-climb", Limiter::HillClimb),
-        ("gradient", Limiter::Gradient),
-        ("aimd", Limiter::Aimd),
-    ])(text)
-}
-
-/// A number within `range`, or `None` for `auto`.
-pub(super) fn number_or_auto(
-    range: RangeInclusive<u32>,
-) -> impl Fn(&str) -> Result<Option<u32>, String> + Clone + Send + Sync + 'static {
-    let parse = number(range);
-    move |text| match text {
-        "auto" => Ok(None),
-        _ => parse(text).map(Some).map_err(|error| format!("{error}, or auto")),
-    }
-}
-
-pub(super) fn duration_or_off(
-    range: RangeInclusive<Duration>,
-) -> impl Fn(&str) -> Result<Option<Duration>, String> + Clone + Send + Sync + 'static {
-    let parse = duration(range);
-    move |text| match text {
-        "off" => Ok(None),
-        _ => parse(text).map(Some).map_err(|error| format!("{error}, or off")),
-    }
-}
-
-pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
-    one_of(&[("text", LogFormat::Text), ("json", LogFormat::Json), ("off", LogFormat::Off)])(text)
 }
 
 /// A number with a unit, in the smallest unit.
@@ -221,6 +117,11 @@ fn scaled(
     }
 }
 
+/// Shows a size as it would be written.
+pub(super) fn bytes(value: u64) -> impl Display {
+    Scaled { value, units: &SIZE_UNITS }
+}
+
 /// Shows a value in the largest unit that fits it exactly.
 struct Scaled {
     value: u64,
@@ -235,15 +136,6 @@ impl Display for Scaled {
             Some((unit, scale)) => write!(f, "{}{unit}", self.value / scale),
             None => write!(f, "0{}", self.units[self.units.len() - 1].0),
         }
-    }
-}
-
-/// `a, b or c`.
-pub(super) fn listed(names: &[&str]) -> String {
-    match names {
-        [] => String::new(),
-        [only] => (*only).to_owned(),
-        [first @ .., last] => format!("{} or {last}", first.join(", ")),
     }
 }
 
@@ -319,21 +211,5 @@ mod tests {
         ] {
             assert_eq!(parse(text), Err(format!("{reason}; use 1 to 1024")), "{text:?}");
         }
-    }
-
-    /// Purpose: a planned transport is refused by name, not as if it were a typing mistake.
-    #[test]
-    fn choices_are_named() {
-        assert_eq!(transport("uring"), Ok(TransportChoice::Uring));
-        let error = transport("portable").expect_err("it does not exist");
-        assert_eq!(error, "not built yet; use auto, uring or epoll");
-        let error = transport("Epoll").expect_err("names are lower-case");
-        assert_eq!(error, "not a choice; use auto, uring or epoll");
-        assert_eq!(address_or_off("off"), Ok(None));
-        assert!(
-            address_or_off("localhost:80")
-                .expect_err("a name")
-                .ends_with("use 127.0.0.1:80, or off")
-        );
     }
 }

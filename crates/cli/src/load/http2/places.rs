@@ -1,0 +1,78 @@
+//! Where requests are: a place for each that can be under way.
+
+use super::super::message::Written;
+use super::super::tally::Outcome;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    #[default]
+    Free,
+    /// Its connection is being made.
+    Dialing,
+    Idle,
+    /// Its request waits for a connection, or for a stream of one.
+    Waiting,
+    /// Its request is on this stream.
+    Open(u32),
+}
+
+/// A place of one request at a time.
+#[derive(Default)]
+pub(super) struct Place {
+    pub(super) state: State,
+    pub(super) connection: Option<u32>,
+    /// The last one, or the one that waits.
+    pub(super) request: Written,
+}
+
+/// All places of a client.
+#[derive(Default)]
+pub(super) struct Places {
+    list: Vec<Place>,
+    free: Vec<u32>,
+    /// Those whose connection is made; to be reported.
+    pub(super) ready: Vec<u32>,
+    /// Those whose request has failed; to be reported.
+    pub(super) lost: Vec<(u32, Outcome)>,
+    /// Those whose request has to find another connection.
+    pub(super) homeless: Vec<u32>,
+}
+
+impl Places {
+    /// A free place, for which a connection is made.
+    pub(super) fn take(&mut self) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.list.push(Place::default());
+            u32::try_from(self.list.len() - 1).expect("fewer places than 4 billion")
+        });
+        self.at(index).state = State::Dialing;
+        index
+    }
+
+    pub(super) fn give_back(&mut self, index: u32) {
+        self.at(index).state = State::Free;
+        self.ready.retain(|ready| *ready != index);
+        self.lost.retain(|(lost, _)| *lost != index);
+        self.homeless.retain(|homeless| *homeless != index);
+        self.free.push(index);
+    }
+
+    #[inline]
+    pub(super) fn at(&mut self, index: u32) -> &mut Place {
+        &mut self.list[index as usize]
+    }
+
+    /// Whether something is to be reported without waiting.
+    pub(super) fn has_news(&self) -> bool {
+        !self.ready.is_empty() || !self.lost.is_empty()
+    }
+
+    /// The request of a place has failed, or its connection could not be made.
+    pub(super) fn lose(&mut self, index: u32, outcome: Outcome) {
+        let place = self.at(index);
+        let was = std::mem::replace(&mut place.state, State::Idle);
+        if !matches!(was, State::Free | State::Idle) {
+            self.lost.push((index, outcome));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The opening of a WebSocket connection (RFC 6455 §4.1), and what is sent on it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use highwater_core::http1::client::Head;
+use highwater_core::prng::Prng;
+use highwater_core::websocket::Kind;
+use sha1::{Digest as _, Sha1};
+
+use super::spec::Spec;
+use super::template::Template;
+
+/// What a server puts behind a key before it hashes it (RFC 6455 §1.3).
+const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// Fields of the handshake, which are this client's to write.
+const OWN: [&str; 4] = ["connection", "upgrade", "sec-websocket-key", "sec-websocket-version"];
+
+/// The handshake's head without its key, and the message.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    head: Vec<u8>,
+    pub(crate) body: Template,
+    pub(crate) kind: Kind,
+}
+
+impl Message {
+    /// # Errors
+    /// Something that a handshake cannot have, or a parameter in it; the message names it.
+    pub(crate) fn new(spec: &Spec, authority: &str, kind: Kind) -> Result<Message, String> {
+        let place = &spec.place;
+        if spec.method != "GET" {
+            return Err(format!(
+                "{place}method {}: WebSocket begins with GET; leave it out",
+                spec.method
+            ));
+        }
+        let fixed = |what: &str, template: &Template| {
+            let constant = template.constant().map(<[u8]>::to_vec);
+            constant.ok_or_else(|| {
+                format!("{place}{what}: parameters of --ws are for messages; write them in --body")
+            })
+        };
+        let mut head = [b"GET ", &fixed("path", &spec.path)?[..], b" HTTP/1.1\r\n"].concat();
+        let mut has_host = false;
+        for (name, value) in &spec.headers {
+            if OWN.contains(&name.to_ascii_lowercase().as_str()) {
+                return Err(format!(
+                    "{place}header {name} is written by --ws itself; leave it out"
+                ));
+            }
+            has_host |= name.eq_ignore_ascii_case("host");
+            head.extend_from_slice(format!("{name}: ").as_bytes());
+            head.extend_from_slice(&fixed("header", value)?);
+            head.extend_from_slice(b"\r\n");
+        }
+        if !has_host {
+            head.extend_from_slice(format!("Host: {authority}\r\n").as_bytes());
+        }
+        head.extend_from_slice(
+            b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+        );
+        Ok(Message { head, body: spec.body.clone(), kind })
+    }
+
+    pub(crate) fn write(&self, handshake: &Handshake, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.head);
+        out.extend_from_slice(format!("Sec-WebSocket-Key: {}\r\n\r\n", handshake.key).as_bytes());
+    }
+}
+
+/// A handshake whose answer is awaited.
+pub(crate) struct Handshake {
+    key: String,
+}
+
+impl Handshake {
+    pub(crate) fn new(random: &mut Prng) -> Handshake {
+        let nonce = [random.next_u64().to_le_bytes(), random.next_u64().to_le_bytes()].concat();
+        Handshake { key: STANDARD.encode(nonce) }
+    }
+
+    /// Whether the server has accepted this handshake, and not another one (RFC 6455 §4.1).
+    pub(crate) fn check(&self, head: &Head<'_>) -> Result<(), String> {
+        let mut values = head
+            .fields()
+            .iter()
+            .filter(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-accept"));
+        match values.next() {
+            Some((_, value)) if value == accept(&self.key).as_bytes() => Ok(()),
+            Some(_) => {
+                Err("the server accepted another handshake: Sec-WebSocket-Accept is wrong"
+                    .to_owned())
+            }
+            None => {
+                Err("the server switched without Sec-WebSocket-Accept; is this WebSocket?"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+fn accept(key: &str) -> String {
+    STANDARD.encode(Sha1::new().chain_update(key).chain_update(GUID).finalize())
+}
+
+/// The server answered the handshake with another status than 101.
+pub(crate) fn refused(status: u16) -> String {
+    format!(
+        "the server answered the handshake with {status}; name a path that takes WebSocket (GET, version 13)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: the example of RFC 6455, section 1.3.
+    #[test]
+    fn example() {
+        assert_eq!(accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+}

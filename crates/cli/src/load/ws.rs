@@ -1,0 +1,263 @@
+//! WebSocket beneath the messages of `load`: each request is a message, and its answer the next one that comes.
+//!
+//! ```text
+//!  Connected ─▶ handshake ─101─▶ Connected      what the dialer reports, and what this reports
+//!  Received  ─▶ messages  ─▶ Status, Content, End for each
+//!  begin     ─▶ masked frames, sent by the next poll
+//! ```
+//!
+//! Pings are answered. The mask's key is new for each frame, as RFC 6455 asks; it comes from a seed.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+use highwater_core::driver::{ConnId, Wait};
+use highwater_core::http1::client::{Asked, Next, Reader};
+use highwater_core::prng::Prng;
+use highwater_core::websocket::{CloseCode, Decoder, Event as Frame, Limits, Role, encode};
+use highwater_sys::dial::{Arrival, Dial, Event};
+
+use super::frames::Closes;
+use super::tally::Outcome;
+use super::upgrade::{self, Handshake, Message};
+use super::wire::{Batch, Happened, MESSAGE, Wire};
+/// Bytes of a message that is received, at most.
+const MESSAGE_MAX: usize = 64 * 1024 * 1024;
+enum State {
+    /// The dialer is connecting.
+    Dialing,
+    /// The answer to the handshake is being read.
+    Shaking(Reader, Handshake),
+    Open(Decoder),
+    /// It is of no use any more.
+    Over,
+}
+
+struct Connection {
+    state: State,
+    out: Vec<u8>,
+    is_queued: bool,
+}
+
+/// WebSocket over connections of `D`.
+pub(crate) struct WebSockets<D> {
+    inner: D,
+    /// What is sent to open a connection.
+    message: Message,
+    shared: Shared,
+}
+
+/// Everything but the dialer, so that a poll's callback can reach it.
+struct Shared {
+    list: Vec<Option<Connection>>,
+    /// Those with output.
+    unsent: Vec<u32>,
+    random: Prng,
+    frames: Rc<RefCell<Closes>>,
+}
+
+impl<D: Dial> WebSockets<D> {
+    /// Connections are opened as `message` says; `seed` decides masks and keys.
+    pub(crate) fn new(inner: D, message: Message, seed: u64) -> WebSockets<D> {
+        let (list, unsent) = (Vec::new(), Vec::new());
+        let shared = Shared { list, unsent, random: Prng::from_seed(seed), frames: Rc::default() };
+        WebSockets { inner, message, shared }
+    }
+
+    /// Where frames are counted.
+    pub(crate) fn frames(&self) -> Rc<RefCell<Closes>> {
+        self.shared.frames.clone()
+    }
+
+    /// Sends the output of the connections on which nothing is in transit.
+    fn flush(&mut self) {
+        let WebSockets { inner, shared, .. } = self;
+        let mut unsent = std::mem::take(&mut shared.unsent);
+        unsent.retain(|index| {
+            let Some(connection) = shared.at(*index) else { return false };
+            if inner.is_writing(ConnId(*index)) {
+                return true;
+            }
+            connection.is_queued = false;
+            if !connection.out.is_empty() {
+                inner.write(ConnId(*index), |buffer| buffer.append(&mut connection.out));
+            }
+            false
+        });
+        shared.unsent.append(&mut unsent);
+    }
+}
+
+impl Shared {
+    fn at(&mut self, index: u32) -> Option<&mut Connection> {
+        self.list.get_mut(index as usize)?.as_mut()
+    }
+
+    fn key(&mut self) -> [u8; 4] {
+        (self.random.next_u64() as u32).to_le_bytes()
+    }
+
+    fn queue(&mut self, index: u32) {
+        let Some(connection) = self.at(index) else { return };
+        if !connection.out.is_empty() && !std::mem::replace(&mut connection.is_queued, true) {
+            self.unsent.push(index);
+        }
+    }
+
+    /// The connection below is established: the handshake begins.
+    fn connected(&mut self, index: u32, message: &Message) {
+        let handshake = Handshake::new(&mut self.random);
+        let Some(connection) = self.at(index) else { return };
+        message.write(&handshake, &mut connection.out);
+        connection.state = State::Shaking(Reader::default(), handshake);
+        self.queue(index);
+    }
+
+    fn received(
+        &mut self,
+        id: ConnId,
+        mut bytes: &[u8],
+        arrival: Arrival,
+        on_event: &mut impl FnMut(Happened<'_>),
+    ) {
+        let frames = self.frames.clone();
+        let Some(connection) = self.at(id.0) else { return };
+        if let State::Shaking(reader, handshake) = &mut connection.state {
+            match shake(reader, handshake, &mut bytes) {
+                Ok(false) => return,
+                Ok(true) => {
+                    let limits = Limits { message_max: MESSAGE_MAX };
+                    connection.state = State::Open(Decoder::new(Role::Client, limits));
+                    on_event(Happened::Io(Event::Connected(id)));
+                }
+                Err(problem) => {
+                    connection.state = State::Over;
+                    frames.borrow_mut().problem.get_or_insert(problem);
+                    return on_event(Happened::Broken(id, Outcome::Unupgraded));
+                }
+            }
+        }
+        self.read(id, bytes, arrival, on_event);
+    }
+
+    /// Reads the frames of an open connection.
+    fn read(
+        &mut self,
+        id: ConnId,
+        mut bytes: &[u8],
+        arrival: Arrival,
+        on_event: &mut impl FnMut(Happened<'_>),
+    ) {
+        let key = self.key();
+        let frames = self.frames.clone();
+        let Some(connection) = self.at(id.0) else { return };
+        let State::Open(decoder) = &mut connection.state else { return };
+        let broken = loop {
+            match decoder.next(&mut bytes) {
+                Ok(None) => break None,
+                Ok(Some(Frame::Message(_, content))) => {
+                    on_event(Happened::Status(id, MESSAGE));
+                    on_event(Happened::Content(id, content));
+                    on_event(Happened::End(id, MESSAGE, arrival));
+                }
+                Ok(Some(Frame::Ping(payload))) => {
+                    encode::pong(payload, Some(key), &mut connection.out)
+                }
+                Ok(Some(Frame::Pong(_))) => {}
+                Ok(Some(Frame::Close(close))) => {
+                    let said = close.map(|close| (close.code.0, close.reason));
+                    frames.borrow_mut().closed(said);
+                    let code = close.map(|close| close.code);
+                    encode::close(code, "", Some(key), &mut connection.out);
+                    break Some(Outcome::Closed);
+                }
+                Err(error) => {
+                    encode::close(Some(error.code), error.reason, Some(key), &mut connection.out);
+                    break Some(Outcome::Malformed(error.reason));
+                }
+            }
+        };
+        if let Some(outcome) = broken {
+            connection.state = State::Over;
+            on_event(Happened::Broken(id, outcome));
+        }
+        self.queue(id.0);
+    }
+}
+
+/// Reads the answer to the handshake. True: the connection is open, and what is left of `bytes` are frames.
+fn shake(reader: &mut Reader, handshake: &Handshake, bytes: &mut &[u8]) -> Result<bool, String> {
+    loop {
+        match reader.next(bytes, Asked::Upgrade).map_err(|error| error.reason().to_owned())? {
+            Next::Wait => return Ok(false),
+            // What follows the head are frames.
+            Next::Head(head) if head.status() == 101 => {
+                return handshake.check(&head).map(|()| true);
+            }
+            Next::Head(head) => return Err(upgrade::refused(head.status())),
+            Next::Interim(_) | Next::Content(_) | Next::End(..) | Next::Raw(_) => {}
+        }
+    }
+}
+
+impl<D: Dial> Wire for WebSockets<D> {
+    fn connect(&mut self) -> io::Result<ConnId> {
+        let id = self.inner.connect()?;
+        let list = &mut self.shared.list;
+        if list.len() <= id.index() {
+            list.resize_with(id.index() + 1, || None);
+        }
+        list[id.index()] =
+            Some(Connection { state: State::Dialing, out: Vec::new(), is_queued: false });
+        Ok(id)
+    }
+
+    fn begin(&mut self, id: ConnId, batch: Batch<'_>) {
+        let Some(message) = &batch.request.ws else { return };
+        for _ in 0..batch.count {
+            batch.values.next_request();
+            batch.scratch.clear();
+            message.body.render(batch.values, batch.scratch);
+            let key = self.shared.key();
+            if let Some(connection) = self.shared.at(id.0) {
+                encode::message(message.kind, batch.scratch, Some(key), &mut connection.out);
+            }
+        }
+        self.shared.queue(id.0);
+    }
+
+    fn close(&mut self, id: ConnId) {
+        let key = self.shared.key();
+        if let Some(Some(mut connection)) = self.shared.list.get_mut(id.index()).map(Option::take) {
+            if matches!(connection.state, State::Open(_)) {
+                encode::close(Some(CloseCode::NORMAL), "", Some(key), &mut connection.out);
+            }
+            if !connection.out.is_empty() && !self.inner.is_writing(id) {
+                self.inner.write(id, |buffer| buffer.append(&mut connection.out));
+            }
+        }
+        self.inner.close(id);
+    }
+
+    fn closing(&self) -> usize {
+        self.inner.closing()
+    }
+
+    fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Happened<'_>)) -> io::Result<()> {
+        self.flush();
+        let WebSockets { inner, shared, message } = self;
+        inner.poll(wait, &mut |event| match event {
+            Event::Connected(id) => shared.connected(id.0, message),
+            Event::Received(id, bytes, arrival) => {
+                on_event(Happened::Bytes(bytes.len()));
+                shared.received(id, bytes, arrival, on_event);
+            }
+            Event::Eof(id) => on_event(Happened::Broken(id, Outcome::Truncated)),
+            Event::Failed(id, failure) => {
+                shared.list[id.index()] = None;
+                on_event(Happened::Io(Event::Failed(id, failure)));
+            }
+        })
+    }
+}

@@ -1,0 +1,339 @@
+//! From bytes to messages, however the bytes are split.
+//!
+//! ```text
+//!  header (2 to 14 bytes) ─▶ payload ─┬─ of a message: kept until its last frame, unless all of it is there
+//!                                     └─ control: reported at once
+//! ```
+//!
+//! A message that came in one piece and without a mask is reported where it stands; all others are copied once, which
+//! takes the mask away.
+
+use alloc::vec::Vec;
+
+use super::close::{CloseCode, Error};
+use super::utf8::Utf8;
+use super::{CONTROL_MAX, Kind, Limits, Role, mask, opcode};
+
+/// The longest header: two bytes, the length and the mask.
+const HEADER_MAX: usize = 14;
+
+/// What has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A whole message; text is UTF-8.
+    Message(Kind, &'a [u8]),
+    /// To be answered by a PONG with the same payload.
+    Ping(&'a [u8]),
+    /// The answer to a PING, or a sign of life.
+    Pong(&'a [u8]),
+    /// To be answered by a close frame, unless one was sent. Nothing comes after it.
+    Close(Option<Close<'a>>),
+}
+
+/// What a close frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Close<'a> {
+    /// One that [may be sent](CloseCode::may_be_sent).
+    pub code: CloseCode,
+    /// For a log.
+    pub reason: &'a str,
+}
+
+/// A decoded header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Frame {
+    opcode: u8,
+    is_last: bool,
+    key: Option<[u8; 4]>,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Header,
+    /// A payload, this much of which was taken.
+    Payload(Frame, usize),
+    /// After a close frame: input is dropped.
+    Closed,
+    Failed(Error),
+}
+
+/// Joins and checks what one side of a connection sends.
+///
+/// ```
+/// use highwater_core::websocket::{Decoder, Event, Kind, Limits, Role};
+///
+/// let mut decoder = Decoder::new(Role::Server, Limits::default());
+/// let mut input = &[0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58][..];
+/// assert_eq!(decoder.next(&mut input), Ok(Some(Event::Message(Kind::Text, b"Hello"))));
+/// assert_eq!(decoder.next(&mut input), Ok(None));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    role: Role,
+    limits: Limits,
+    state: State,
+    /// The beginning of an incomplete header.
+    header: ([u8; HEADER_MAX], usize),
+    /// The kind of the message whose frames are coming.
+    message: Option<Kind>,
+    /// What has come of it, unmasked.
+    bytes: Vec<u8>,
+    utf8: Utf8,
+    control: Vec<u8>,
+    /// The message was reported: its memory is freed.
+    is_reported: bool,
+}
+
+impl Decoder {
+    /// A decoder for this side's `role`.
+    pub fn new(role: Role, limits: Limits) -> Decoder {
+        Decoder {
+            role,
+            limits,
+            state: State::Header,
+            header: ([0; HEADER_MAX], 0),
+            message: None,
+            bytes: Vec::new(),
+            utf8: Utf8::default(),
+            control: Vec::new(),
+            is_reported: false,
+        }
+    }
+
+    /// Bytes of memory it has allocated on the heap: none between two messages, but for a control frame's.
+    pub fn allocated(&self) -> usize {
+        self.bytes.capacity() + self.control.capacity()
+    }
+
+    /// Takes bytes from the beginning of `input` until something has come; `None` when more bytes are needed, and
+    /// `input` is used up.
+    ///
+    /// # Errors
+    /// A frame that is not allowed. The connection is to be closed with its code; every further call returns it again.
+    #[inline]
+    pub fn next<'a, 'i: 'a>(
+        &'a mut self,
+        input: &mut &'i [u8],
+    ) -> Result<Option<Event<'a>>, Error> {
+        if self.is_reported {
+            (self.bytes, self.is_reported) = (Vec::new(), false);
+        }
+        loop {
+            match self.state {
+                State::Header => {
+                    let begun = match self.take_header(input) {
+                        Ok(None) => return Ok(None),
+                        Ok(Some(frame)) => self.begin(frame).map(|()| frame),
+                        Err(error) => Err(error),
+                    };
+                    self.state = match begun {
+                        Ok(frame) => State::Payload(frame, 0),
+                        Err(error) => State::Failed(error),
+                    };
+                }
+                State::Payload(frame, 0)
+                    if frame.opcode < opcode::CLOSE && self.is_in_place(frame, input) =>
+                {
+                    let (payload, rest) = input.split_at(frame.len);
+                    *input = rest;
+                    let kind = self.message.take().unwrap_or(Kind::Binary);
+                    self.state = State::Header;
+                    if kind == Kind::Text && core::str::from_utf8(payload).is_err() {
+                        self.state = State::Failed(NOT_UTF8);
+                        return Err(NOT_UTF8);
+                    }
+                    return Ok(Some(Event::Message(kind, payload)));
+                }
+                State::Payload(frame, taken) => {
+                    let (piece, rest) = input.split_at((frame.len - taken).min(input.len()));
+                    *input = rest;
+                    if !self.add(frame, taken, piece) {
+                        self.state = State::Failed(NOT_UTF8);
+                        return Err(NOT_UTF8);
+                    }
+                    if taken + piece.len() < frame.len {
+                        self.state = State::Payload(frame, taken + piece.len());
+                        return Ok(None);
+                    }
+                    self.state = State::Header;
+                    match frame.opcode {
+                        opcode::CLOSE.. => return self.end_control(frame.opcode).map(Some),
+                        _ if !frame.is_last => {}
+                        _ => return self.end_message().map(Some),
+                    }
+                }
+                State::Closed => {
+                    *input = &[];
+                    return Ok(None);
+                }
+                State::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether a frame is a whole message that needs no copy.
+    #[inline]
+    fn is_in_place(&self, frame: Frame, input: &[u8]) -> bool {
+        frame.is_last
+            && frame.key.is_none()
+            && frame.opcode != opcode::CONTINUATION
+            && input.len() >= frame.len
+    }
+
+    /// The next header, when all of it has come.
+    #[inline]
+    fn take_header(&mut self, input: &mut &[u8]) -> Result<Option<Frame>, Error> {
+        let (bytes, filled) = &mut self.header;
+        loop {
+            // Its first two bytes say how many it has.
+            let needed = match bytes[..*filled] {
+                [_, second, ..] => header_len(second),
+                _ => 2,
+            };
+            if *filled == needed {
+                *filled = 0;
+                return decode(&bytes[..needed], self.role).map(Some);
+            }
+            let (piece, rest) = input.split_at((needed - *filled).min(input.len()));
+            if piece.is_empty() {
+                return Ok(None);
+            }
+            bytes[*filled..*filled + piece.len()].copy_from_slice(piece);
+            *filled += piece.len();
+            *input = rest;
+        }
+    }
+
+    /// Whether a frame may come now, and is not too large.
+    fn begin(&mut self, frame: Frame) -> Result<(), Error> {
+        match (frame.opcode, self.message) {
+            (opcode::CLOSE.., _) => {
+                self.control.clear();
+                return Ok(());
+            }
+            (opcode::CONTINUATION, None) => {
+                return Err(Error::protocol("a continuation follows no message"));
+            }
+            (opcode::TEXT | opcode::BINARY, Some(_)) => {
+                return Err(Error::protocol("a message begins within another"));
+            }
+            (opcode::TEXT, None) => self.message = Some(Kind::Text),
+            (opcode::BINARY, None) => self.message = Some(Kind::Binary),
+            _ => {}
+        }
+        match self.bytes.len().saturating_add(frame.len) > self.limits.message_max {
+            true => Err(Error {
+                code: CloseCode::TOO_BIG,
+                reason: "a message is larger than its limit",
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Keeps a piece of a payload. False: it is text, and not UTF-8.
+    fn add(&mut self, frame: Frame, taken: usize, piece: &[u8]) -> bool {
+        let is_control = frame.opcode >= opcode::CLOSE;
+        let buffer = if is_control { &mut self.control } else { &mut self.bytes };
+        let from = buffer.len();
+        match frame.key {
+            Some(key) => mask::append(key, taken, piece, buffer),
+            None => buffer.extend_from_slice(piece),
+        }
+        let is_text = !is_control && self.message == Some(Kind::Text);
+        !is_text || self.utf8.add(&self.bytes[from..])
+    }
+
+    fn end_message(&mut self) -> Result<Event<'_>, Error> {
+        let kind = self.message.take().unwrap_or(Kind::Binary);
+        if !self.utf8.end() {
+            self.state = State::Failed(NOT_UTF8);
+            return Err(NOT_UTF8);
+        }
+        self.is_reported = true;
+        Ok(Event::Message(kind, &self.bytes))
+    }
+
+    fn end_control(&mut self, opcode: u8) -> Result<Event<'_>, Error> {
+        match opcode {
+            opcode::PING => Ok(Event::Ping(&self.control)),
+            opcode::PONG => Ok(Event::Pong(&self.control)),
+            _ => {
+                let close = closing(&self.control);
+                self.state = match close {
+                    Ok(_) => State::Closed,
+                    Err(error) => State::Failed(error),
+                };
+                close.map(Event::Close)
+            }
+        }
+    }
+}
+
+const NOT_UTF8: Error = Error { code: CloseCode::INVALID, reason: "text is not UTF-8" };
+
+fn closing(payload: &[u8]) -> Result<Option<Close<'_>>, Error> {
+    let Some((code, reason)) = payload.split_first_chunk() else {
+        return match payload {
+            [] => Ok(None),
+            _ => Err(Error::protocol("a close frame has one byte")),
+        };
+    };
+    let code = CloseCode(u16::from_be_bytes(*code));
+    if !code.may_be_sent() {
+        return Err(Error::protocol("a close frame has a code that must not be sent"));
+    }
+    let reason = core::str::from_utf8(reason).map_err(|_| NOT_UTF8)?;
+    Ok(Some(Close { code, reason }))
+}
+
+/// Bytes of the header whose second byte is this.
+#[inline]
+fn header_len(second: u8) -> usize {
+    let length = match second & 0x7f {
+        126 => 2,
+        127 => 8,
+        _ => 0,
+    };
+    2 + length + if second & 0x80 != 0 { 4 } else { 0 }
+}
+
+/// RFC 6455 §5.2.
+#[inline]
+fn decode(header: &[u8], role: Role) -> Result<Frame, Error> {
+    let [first, second, rest @ ..] = header else {
+        return Err(Error::protocol("a header has two bytes"));
+    };
+    if first & 0x70 != 0 {
+        return Err(Error::protocol("a reserved bit is set, although no extension was agreed on"));
+    }
+    let (opcode, is_last) = (first & 0x0f, first & 0x80 != 0);
+    if matches!(opcode, 0x3..=0x7 | 0xb..) {
+        return Err(Error::protocol("an opcode is reserved"));
+    }
+    let is_masked = second & 0x80 != 0;
+    match role {
+        Role::Server if !is_masked => {
+            return Err(Error::protocol("a client's frame is not masked"));
+        }
+        Role::Client if is_masked => return Err(Error::protocol("a server's frame is masked")),
+        _ => {}
+    }
+    let (length, key) = rest.split_at(rest.len() - if is_masked { 4 } else { 0 });
+    let length = length.iter().fold(0_u64, |length, byte| length << 8 | u64::from(*byte));
+    let (len, least) = match second & 0x7f {
+        126 => (length, 126),
+        127 => (length, 0x1_0000),
+        short => (short.into(), 0),
+    };
+    if len < least || len > i64::MAX as u64 {
+        return Err(Error::protocol(
+            "a length is not in its shortest form, or has its highest bit set",
+        ));
+    }
+    if opcode >= opcode::CLOSE && (!is_last || len > CONTROL_MAX as u64) {
+        return Err(Error::protocol("a control frame is fragmented, or has more than 125 bytes"));
+    }
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    Ok(Frame { opcode, is_last, key: key.first_chunk().copied(), len })
+}

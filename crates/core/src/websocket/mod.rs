@@ -1,0 +1,67 @@
+//! WebSocket without I/O (RFC 6455): bytes in, messages out, and back.
+//!
+//! ```text
+//!  bytes ─▶ Decoder ─┬─ Message            whole, its fragments joined and unmasked
+//!                    └─ Ping, Pong, Close  also between the fragments of a message
+//!  bytes ◀─ encode
+//! ```
+//!
+//! It begins where the handshake ends, and knows no extension. Both roles are here: a client masks what it sends, and a
+//! server refuses what is not masked. Text is checked while it arrives, so that a message is refused at its first wrong
+//! byte. Memory is allocated for bytes received, up to [`Limits::message_max`].
+
+mod close;
+mod decode;
+pub mod encode;
+mod mask;
+#[cfg(test)]
+mod tests;
+mod utf8;
+
+pub use close::{CloseCode, Error};
+pub use decode::{Close, Decoder, Event};
+pub use mask::apply as mask;
+
+/// Bytes of a control frame's payload, at most (RFC 6455 §5.5).
+pub const CONTROL_MAX: usize = 125;
+
+/// Which side of a connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It masks what it sends, and refuses frames that are masked.
+    Client,
+    /// It refuses frames that are not masked.
+    Server,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// UTF-8.
+    Text,
+    /// Any bytes.
+    Binary,
+}
+
+/// The bounds of what is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a message, in one frame or several; beyond it [`CloseCode::TOO_BIG`]. 1 MiB, as for bodies.
+    pub message_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { message_max: 1024 * 1024 }
+    }
+}
+
+/// The four bits that say what a frame is (RFC 6455 §5.2).
+mod opcode {
+    pub(super) const CONTINUATION: u8 = 0x0;
+    pub(super) const TEXT: u8 = 0x1;
+    pub(super) const BINARY: u8 = 0x2;
+    pub(super) const CLOSE: u8 = 0x8;
+    pub(super) const PING: u8 = 0x9;
+    pub(super) const PONG: u8 = 0xa;
+}

@@ -1,0 +1,14 @@
+//! What do header fields say about content? Codings, ranges, validators and media types (RFC 9110 §8, §12 to §14).
+//!
+//! Pure functions from values of fields to decisions: no request, no response, no clock. What is malformed is ignored, as
+//! the RFC asks, and never an error.
+
+#[cfg(any(feature = "compression", feature = "files"))]
+pub(crate) mod coding;
+#[cfg(feature = "files")]
+pub(crate) mod media_type;
+#[cfg(feature = "files")]
+pub(crate) mod precondition;
+#[cfg(feature = "files")]
+pub(crate) mod range;
+pub(crate) mod weight;

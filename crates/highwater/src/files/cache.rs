@@ -1,0 +1,171 @@
+//! The content of small files, with the state that each was in when it was read.
+//!
+//! It does not know whether a file has changed since: who asks compares the states. So what it answers is as new as the
+//! disk, at the price of one `stat` per request.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use http::HeaderValue;
+
+use super::disk::State;
+
+/// Files that were asked for again are spared this often in a row when room is made. A guess; it bounds the walk.
+const SPARED_MAX: usize = 16;
+
+/// What an entry takes besides its content. An estimate.
+const OVERHEAD_BYTES: usize = 256;
+
+/// A small file, as it was read.
+#[derive(Debug)]
+pub(super) struct Small {
+    pub(super) state: State,
+    pub(super) tag: HeaderValue,
+    pub(super) modified: HeaderValue,
+    pub(super) content: Bytes,
+}
+
+/// What was found at a place.
+#[derive(Clone, Debug)]
+pub(super) enum Known {
+    File(Arc<Small>),
+    /// There was no such file: a compressed sibling that a file does not have.
+    Absent,
+}
+
+/// Small files by their places, of at most so many bytes in all.
+#[derive(Debug)]
+pub(super) struct Cache {
+    bytes_max: usize,
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: HashMap<Arc<str>, Entry>,
+    /// The places in `entries`, each once, those to be removed next at the front.
+    queue: VecDeque<Arc<str>>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    known: Known,
+    bytes: usize,
+    is_used: AtomicBool,
+}
+
+impl Cache {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Cache { bytes_max, inner: RwLock::default() }
+    }
+
+    pub(super) fn get(&self, place: &str) -> Option<Known> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = inner.entries.get(place)?;
+        if !entry.is_used.load(Ordering::Relaxed) {
+            entry.is_used.store(true, Ordering::Relaxed);
+        }
+        Some(entry.known.clone())
+    }
+
+    /// Keeps what was found, unless it is larger than all there is room for.
+    pub(super) fn put(&self, place: &str, known: Known) {
+        let content = match &known {
+            Known::File(small) => small.content.len(),
+            Known::Absent => 0,
+        };
+        let bytes = OVERHEAD_BYTES + place.len() + content;
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        inner.remove(place);
+        if bytes > self.bytes_max {
+            return;
+        }
+        inner.make_room(self.bytes_max - bytes);
+        let place: Arc<str> = place.into();
+        inner.bytes += bytes;
+        inner.queue.push_back(Arc::clone(&place));
+        inner.entries.insert(place, Entry { known, bytes, is_used: AtomicBool::new(false) });
+    }
+}
+
+impl Inner {
+    fn remove(&mut self, place: &str) {
+        if let Some(entry) = self.entries.remove(place) {
+            self.bytes -= entry.bytes;
+            self.queue.retain(|other| **other != *place);
+        }
+    }
+
+    /// Removes files until at most `bytes` are left.
+    fn make_room(&mut self, bytes: usize) {
+        let mut spared = 0;
+        while self.bytes > bytes {
+            let place = self.queue.pop_front().expect("what takes room is in the queue");
+            let entry = &self.entries[&place];
+            if spared < SPARED_MAX && entry.is_used.swap(false, Ordering::Relaxed) {
+                spared += 1;
+                self.queue.push_back(place);
+                continue;
+            }
+            spared = 0;
+            self.bytes -= entry.bytes;
+            self.entries.remove(&place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::disk::{Found, Root};
+    use super::*;
+
+    fn file(size: usize) -> Known {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("f"), "").expect("a file");
+        let Ok(Found::File(_, state)) = Root(folder.path().into()).open("f") else {
+            panic!("a file")
+        };
+        let value = HeaderValue::from_static("x");
+        let content = Bytes::from(vec![0; size]);
+        Known::File(Arc::new(Small { state, tag: value.clone(), modified: value, content }))
+    }
+
+    /// Purpose: files that are asked for stay while others pass through.
+    #[test]
+    fn used_files_stay() {
+        let cache = Cache::new(10 * (OVERHEAD_BYTES + 100));
+        let content = file(50);
+        cache.put("hot", content.clone());
+        for n in 0..1000 {
+            assert!(cache.get("hot").is_some(), "after {n} others");
+            cache.put(&format!("cold {n}"), content.clone());
+        }
+        assert!(cache.get("cold 999").is_some() && cache.get("cold 1").is_none());
+    }
+
+    proptest! {
+        /// Purpose: the bytes are within their bound after any sequence of calls, and counted right.
+        #[test]
+        fn bounded(puts in proptest::collection::vec((0u8..20, 0usize..2000), 1..100)) {
+            let cache = Cache::new(4096);
+            let content = file(0);
+            let Known::File(sample) = &content else { unreachable!() };
+            for (name, size) in puts {
+                let (tag, modified) = (sample.tag.clone(), sample.modified.clone());
+                let content = Bytes::from(vec![0; size]);
+                let small = Small { state: sample.state, tag, modified, content };
+                cache.get(&format!("{}", name / 2));
+                cache.put(&format!("{name}"), Known::File(Arc::new(small)));
+                let inner = cache.inner.read().expect("it is not poisoned");
+                let sum: usize = inner.entries.values().map(|entry| entry.bytes).sum();
+                prop_assert!(inner.bytes == sum && sum <= 4096);
+                prop_assert_eq!(inner.queue.len(), inner.entries.len());
+            }
+        }
+    }
+}

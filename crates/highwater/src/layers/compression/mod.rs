@@ -1,0 +1,239 @@
+//! Smaller content for clients that accept it: gzip, brotli and zstd.
+//!
+//! ```text
+//!  response ─▶ may it be compressed? ─▶ Vary ─▶ does the client accept a coding?
+//!                                                 ├─ whole, up to 256 KiB ─▶ at once, with a length
+//!                                                 └─ larger, or streamed   ─▶ piece by piece (stream.rs)
+//! ```
+
+mod encoder;
+mod stream;
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::{HeaderValue, StatusCode, header};
+
+use self::encoder::{Encoder, compress};
+use self::stream::Compressed;
+use crate::app::{Layer, Request, Response};
+use crate::content::coding::{Coding, Weights};
+
+/// Smaller content is left as it is: it is one packet in any case.
+const BYTES_MIN: u64 = 1024;
+
+/// Larger content is compressed piece by piece, so that no other request of the worker waits for more than a few
+/// milliseconds. The answer has no `Content-Length` then.
+pub const COMPRESSED_AT_ONCE_MAX: u64 = 256 * 1024;
+
+/// The order for a client that likes several equally, as browsers do. For equal sizes zstd takes the least time.
+const OFFERS: [Coding; 4] = [Coding::Zstd, Coding::Brotli, Coding::Gzip, Coding::Identity];
+
+/// Whether a response may be compressed.
+type Test = dyn Fn(&Request<'_>, &Response) -> bool + Send + Sync;
+
+/// Compresses the content of responses with zstd, brotli or gzip, as the client accepts (`Accept-Encoding`, RFC 9110
+/// §12.5.3).
+///
+/// | content | what happens |
+/// |---|---|
+/// | whole, from 1 KiB to 256 KiB | is compressed at once, and keeps a `Content-Length`; sent as it is if that is not larger |
+/// | larger, or streamed | is compressed while it is sent; what has come is flushed before waiting for more |
+/// | of a type that is compressed already (pictures, video, archives, fonts in WOFF) or unknown | is left as it is |
+/// | with `Content-Encoding`, `Content-Range` or `Content-Digest` | is left as it is |
+/// | with `Cache-Control: no-transform`, in request or response | is left as it is |
+/// | `text/event-stream` | is left as it is: each stream would keep the memory of an encoder |
+///
+/// [`media_type`](Compression::media_type) adds types; events of an event stream are flushed one by one then.
+///
+/// Responses that may be compressed have `Vary: Accept-Encoding`, whether they are or not. A strong `ETag` becomes weak, and
+/// `Accept-Ranges` goes.
+///
+/// It does not cover [`fixed`](crate::fixed) answers unless it is made to: `Layer::from(compression()).everywhere()`. Give it
+/// before layers that make content or tags, so that it is around them.
+///
+/// # Secrets
+///
+/// The length of compressed content tells how often a text repeats in it. If a page holds a secret, such as a CSRF token, and
+/// repeats what the URL says, another site can guess the secret character by character over TLS (the BREACH attack). Leave
+/// such pages out with [`unless`](Compression::unless), do not repeat input in them, or mask the secret afresh in each
+/// response.
+///
+/// ```
+/// use highwater::layers::compression;
+/// use highwater::testing::Client;
+/// use highwater::Router;
+///
+/// let client = Client::new(Router::new().layer(compression()).get("/", || "hello ".repeat(1000)));
+/// client.set_header("accept-encoding", "gzip");
+/// let response = client.get("/");
+/// assert_eq!(response.header("content-encoding"), Some("gzip"));
+/// assert!(response.body().len() < 100);
+/// ```
+pub fn compression() -> Compression {
+    Compression { bytes_min: BYTES_MIN, types: Vec::new(), unless: Vec::new() }
+}
+
+/// A layer that compresses content; made by [`compression`].
+#[derive(Clone)]
+#[must_use = "give it to `Router::layer`"]
+pub struct Compression {
+    bytes_min: u64,
+    types: Vec<String>,
+    unless: Vec<Arc<Test>>,
+}
+
+impl Compression {
+    /// Leaves content of fewer than `bytes` bytes as it is, instead of 1024. Streamed content has no length to judge by.
+    pub fn bytes_min(mut self, bytes: u64) -> Self {
+        self.bytes_min = bytes;
+        self
+    }
+
+    /// Compresses content of this media type, too, such as `application/vnd.example`.
+    pub fn media_type(mut self, media_type: &str) -> Self {
+        self.types.push(media_type.trim_ascii().to_ascii_lowercase());
+        self
+    }
+
+    /// Leaves responses as they are for which `test` is true, such as pages with secrets.
+    ///
+    /// ```
+    /// use highwater::layers::compression;
+    ///
+    /// let compression = compression().unless(|request, _| request.path().starts_with("/account/"));
+    /// ```
+    pub fn unless(
+        mut self,
+        test: impl Fn(&Request<'_>, &Response) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.unless.push(Arc::new(test));
+        self
+    }
+
+    fn on_response(&self, request: &Request<'_>, response: &mut Response) {
+        if response.status() == StatusCode::NOT_MODIFIED {
+            return response.vary("accept-encoding"); // As the 200 that it stands for.
+        }
+        if !self.may_compress(request, response) {
+            return;
+        }
+        response.vary("accept-encoding");
+        match Weights::of(request.headers()).choose(OFFERS) {
+            None | Some(Coding::Identity) => {}
+            Some(coding) => encode(response, coding),
+        }
+    }
+
+    fn may_compress(&self, request: &Request<'_>, response: &Response) -> bool {
+        let length = response.body().len();
+        if length.is_some_and(|length| length < self.bytes_min.max(1)) {
+            return false;
+        }
+        let is_as_it_must_be = response.status() == StatusCode::PARTIAL_CONTENT
+            || ["content-encoding", "content-range", "content-digest"]
+                .iter()
+                .any(|name| response.header(name).is_some());
+        !is_as_it_must_be
+            && response.header("content-type").is_some_and(|of| self.is_compressible(of))
+            && !forbids(
+                response.headers().filter(|(name, _)| *name == "cache-control").map(|(_, v)| v),
+            )
+            && !forbids(request.headers().get_all("cache-control"))
+            && !self.unless.iter().any(|test| test(request, response))
+    }
+
+    /// Whether content of a media type becomes smaller.
+    fn is_compressible(&self, media_type: &[u8]) -> bool {
+        let text = std::str::from_utf8(media_type).unwrap_or_default();
+        let essence = text.split(';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+        if self.types.contains(&essence) {
+            return true;
+        }
+        match essence.split_once('/') {
+            Some(("text", subtype)) => subtype != "event-stream",
+            Some(("application", subtype)) => {
+                APPLICATION.contains(&subtype)
+                    || subtype.ends_with("+json")
+                    || subtype.ends_with("+xml")
+            }
+            Some(("image", subtype)) => {
+                ["svg+xml", "bmp", "x-icon", "vnd.microsoft.icon"].contains(&subtype)
+            }
+            Some(("font", subtype)) => ["ttf", "otf", "collection"].contains(&subtype),
+            _ => false,
+        }
+    }
+}
+
+/// The types below `application/` that are text, or like it.
+const APPLICATION: &[&str] = &[
+    "geo+json",
+    "javascript",
+    "json",
+    "json-seq",
+    "jsonlines",
+    "ld+json",
+    "ndjson",
+    "rtf",
+    "sql",
+    "toml",
+    "wasm",
+    "x-javascript",
+    "x-ndjson",
+    "x-www-form-urlencoded",
+    "x-yaml",
+    "xhtml+xml",
+    "xml",
+    "yaml",
+];
+
+/// Whether `Cache-Control` forbids to change content (RFC 9111 §5.2.2.6).
+fn forbids<'v>(values: impl Iterator<Item = &'v [u8]>) -> bool {
+    values
+        .flat_map(|value| value.split(|byte| *byte == b','))
+        .any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+}
+
+fn encode(response: &mut Response, coding: Coding) {
+    match response.body().as_bytes() {
+        Some(bytes) if bytes.len() as u64 <= COMPRESSED_AT_ONCE_MAX => {
+            let Some(compressed) = compress(coding, bytes) else { return };
+            response.remove_header(&header::CONTENT_LENGTH); // The server writes the right one.
+            response.set_body(compressed);
+        }
+        _ => {
+            let Ok(encoder) = Encoder::new(coding) else { return };
+            response.map_body(|pieces| Compressed::new(pieces, encoder));
+        }
+    }
+    response.set_header(header::CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+    response.remove_header(&header::ACCEPT_RANGES);
+    weaken(response);
+}
+
+/// Makes a strong entity tag weak: the bytes are others now (RFC 9110 §8.8.1).
+fn weaken(response: &mut Response) {
+    let Some(tag) = response.header("etag").filter(|tag| !tag.starts_with(b"W/")) else { return };
+    let weak = [b"W/", tag].concat();
+    if let Ok(weak) = HeaderValue::from_bytes(&weak) {
+        response.set_header(header::ETAG, weak);
+    }
+}
+
+impl From<Compression> for Layer {
+    fn from(compression: Compression) -> Layer {
+        Layer::new().on_response(move |request: &Request<'_>, response: &mut Response| {
+            compression.on_response(request, response);
+        })
+    }
+}
+
+impl fmt::Debug for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compression")
+            .field("bytes_min", &self.bytes_min)
+            .field("types", &self.types)
+            .finish_non_exhaustive()
+    }
+}

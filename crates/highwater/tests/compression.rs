@@ -1,0 +1,217 @@
+//! Compressed content over real sockets: what is compressed, in which form it arrives, and when.
+#![forbid(unsafe_code)]
+
+mod answers;
+mod served;
+mod transports;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use answers::Answer;
+use highwater::layers::{COMPRESSED_AT_ONCE_MAX, compression};
+use highwater::server::TransportChoice;
+use highwater::{Body, Bytes, Layer, Response, Router, StatusCode, fixed};
+use served::{HANG, exchange, start};
+use transports::on_both_transports;
+
+fn ask(address: SocketAddr, path: &str, fields: &[&str]) -> Answer {
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
+    exchange(address, &request)
+}
+
+/// What a client makes of an answer, by decoders that are not the ones under test where there are others.
+fn decoded(answer: &Answer) -> Vec<u8> {
+    let mut whole = Vec::new();
+    match answer.field("content-encoding") {
+        None => whole.clone_from(&answer.bytes),
+        Some("gzip") => {
+            flate2::read::GzDecoder::new(&answer.bytes[..]).read_to_end(&mut whole).expect("gzip");
+        }
+        Some("br") => {
+            brotli::Decompressor::new(&answer.bytes[..], 4096).read_to_end(&mut whole).expect("br");
+        }
+        Some("zstd") => {
+            whole = zstd::stream::decode_all(&answer.bytes[..]).expect("zstd");
+        }
+        Some(other) => panic!("{other} was not accepted"),
+    }
+    whole
+}
+
+/// JSON of about this size, in which little repeats.
+fn json(bytes: usize) -> String {
+    let mut seed = 7u64;
+    let mut text = String::from("[");
+    while text.len() < bytes {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        text += &format!("{{\"id\":{},\"price\":{}}},", seed >> 40, seed >> 50);
+    }
+    text + "0]"
+}
+
+fn typed(media_type: &'static str, body: impl Into<Body>) -> Response {
+    Response::new(StatusCode::OK).with_body(body).with_content_type(media_type)
+}
+
+on_both_transports! {
+    /// Purpose: each coding arrives as what the handler answered, smaller, with a length, a `Vary` and a weak tag.
+    fn whole_content(transport) {
+        let page = || typed("application/json", json(64 * 1024)).with_header("etag", "\"1\"");
+        let counted = move || page().with_header("content-length", json(64 * 1024).len().to_string());
+        let app = Router::new().layer(compression()).get("/", page).get("/counted", counted);
+        let server = start(app, transport);
+        for (accepted, coding) in [
+            ("zstd, br, gzip", "zstd"), ("br, gzip", "br"), ("gzip", "gzip"), ("gzip, br;q=0.5", "gzip"),
+        ] {
+            for path in ["/", "/counted"] {
+                let answer = ask(server.address(), path, &[&format!("Accept-Encoding: {accepted}")]);
+                assert_eq!(answer.field("content-encoding"), Some(coding));
+                assert_eq!(decoded(&answer), json(64 * 1024).as_bytes());
+                assert!(answer.bytes.len() < 40_000, "{} by {coding}", answer.bytes.len());
+                let length = answer.bytes.len().to_string();
+                assert_eq!(answer.field("content-length"), Some(length.as_str()));
+                assert_eq!(answer.field("transfer-encoding"), None);
+                assert_eq!(answer.field("vary"), Some("accept-encoding"));
+                assert_eq!(answer.field("etag"), Some("W/\"1\""));
+            }
+        }
+        for refused in ["", "deflate", "gzip;q=0", "identity"] {
+            let plain = ask(server.address(), "/", &[&format!("Accept-Encoding: {refused}")]);
+            assert_eq!(plain.field("content-encoding"), None);
+            assert_eq!((plain.field("vary"), plain.field("etag")), (Some("accept-encoding"), Some("\"1\"")));
+            assert_eq!(plain.content, json(64 * 1024));
+        }
+    }
+
+    /// Purpose: what is small, compressed already, partial, or not to be changed is sent as it is.
+    fn left_as_it_is(transport) {
+        let text = |size: usize| "a".repeat(size);
+        let app = Router::new()
+            .layer(compression().unless(|request, _| request.path() == "/secret"))
+            .get("/at", move || text(1024))
+            .get("/below", move || text(1023))
+            .get("/png", || typed("image/png", vec![b'a'; 5000]))
+            .get("/bytes", || vec![b'a'; 5000])
+            .get("/svg", || typed("image/svg+xml", vec![b'a'; 5000]))
+            .get("/api", || typed("application/vnd.api+json; charset=utf-8", vec![b'a'; 5000]))
+            .get("/encoded", move || text(5000).into_response_with("content-encoding", "gzip"))
+            .get("/fixed-form", move || text(5000).into_response_with("cache-control", "private, No-Transform"))
+            .get("/digest", move || text(5000).into_response_with("content-digest", "sha-256=:x:"))
+            .get("/part", || (StatusCode::PARTIAL_CONTENT, [("content-range", "bytes 0-4999/9999")], "a".repeat(5000)))
+            .get("/secret", move || text(5000))
+            .get("/random", || typed("text/plain", random(5000)))
+            .get("/none", || StatusCode::NO_CONTENT)
+            .get("/events", || typed("text/event-stream", vec![b'a'; 5000]))
+            .get("/fixed", fixed(typed("text/plain", "a".repeat(5000))));
+        let server = start(app, transport);
+        let coding = |path: &str, fields: &[&str]| {
+            let answer = ask(server.address(), path, &[&["Accept-Encoding: gzip"], fields].concat());
+            assert!(answer.status < 300, "{path}: {}", answer.status);
+            answer.field("content-encoding") == Some("gzip") && answer.bytes.len() < 200
+        };
+        for path in ["/at", "/svg", "/api"] {
+            assert!(coding(path, &[]), "{path}");
+            assert!(!coding(path, &["Cache-Control: no-transform"]), "{path}");
+        }
+        for path in ["/below", "/png", "/bytes", "/encoded", "/fixed-form", "/digest", "/part", "/secret", "/random",
+            "/none", "/events", "/fixed"]
+        {
+            assert!(!coding(path, &[]), "{path}");
+        }
+    }
+
+    /// Purpose: large content is compressed in pieces, and is the same behind it; HEAD has no content.
+    fn in_pieces(transport) {
+        let size = 3 * COMPRESSED_AT_ONCE_MAX as usize;
+        let large = move || typed("application/json", json(size));
+        let server = start(Router::new().layer(compression()).get("/", large), transport);
+        for coding in ["gzip", "br", "zstd"] {
+            let answer = ask(server.address(), "/", &[&format!("Accept-Encoding: {coding}")]);
+            assert_eq!((answer.field("content-encoding"), answer.field("content-length")), (Some(coding), None));
+            assert!(decoded(&answer) == json(size).as_bytes(), "{coding}");
+        }
+    }
+
+    /// Purpose: a piece of a stream arrives before the next one is made, so that nothing is held back in an encoder.
+    fn streams_are_flushed(transport) {
+        let app = Router::new().layer(compression().media_type("text/event-stream")).get("/", async || {
+            let (mut sender, body) = Body::channel();
+            tokio::task::spawn_local(async move {
+                for n in 0.. {
+                    if sender.send(format!("data: {n}\n\n")).await.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
+            typed("text/event-stream", body)
+        });
+        let server = start(app, transport);
+        for coding in ["gzip", "br", "zstd"] {
+            let mut stream = TcpStream::connect_timeout(&server.address(), HANG).expect("it listens");
+            stream.set_read_timeout(Some(HANG)).expect("it is open");
+            write!(stream, "GET / HTTP/1.0\r\nAccept-Encoding: {coding}\r\n\r\n").expect("it is open");
+            let mut bytes = Vec::new();
+            // It never ends: the third event arrives only if each is flushed.
+            let events = loop {
+                let mut piece = [0; 4096];
+                let count = match stream.read(&mut piece) {
+                    Ok(count) => count,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(error) => panic!("{error}"),
+                };
+                assert!(count > 0, "it ended");
+                bytes.extend_from_slice(&piece[..count]);
+                let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+                let text = begun(coding, &bytes[head + 4..]);
+                if text.matches("\n\n").count() >= 3 {
+                    break text;
+                }
+            };
+            assert!(events.starts_with("data: 0\n\ndata: 1\n\ndata: 2\n\n"), "{coding}: {events}");
+        }
+    }
+
+    /// Purpose: with `everywhere`, prepared answers are compressed, too.
+    fn everywhere(transport) {
+        let everywhere = Layer::from(compression()).everywhere();
+        let app = Router::new().layer(everywhere).get("/", fixed(typed("text/plain", "a".repeat(5000))));
+        let server = start(app, transport);
+        let answer = ask(server.address(), "/", &["Accept-Encoding: gzip"]);
+        assert_eq!(decoded(&answer), "a".repeat(5000).as_bytes());
+        assert!(answer.bytes.len() < 100);
+    }
+}
+
+/// Bytes in which nothing repeats.
+fn random(size: u32) -> Bytes {
+    (0..size).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// What can be decoded of content that has only begun.
+fn begun(coding: &str, bytes: &[u8]) -> String {
+    let mut reader: Box<dyn Read + '_> = match coding {
+        "gzip" => Box::new(flate2::read::GzDecoder::new(bytes)),
+        "br" => Box::new(brotli::Decompressor::new(bytes, 4096)),
+        _ => Box::new(zstd::stream::read::Decoder::new(bytes).expect("memory")),
+    };
+    let (mut text, mut piece) = (Vec::new(), [0; 512]);
+    while let Ok(count @ 1..) = reader.read(&mut piece) {
+        text.extend_from_slice(&piece[..count]);
+    }
+    String::from_utf8(text).expect("these are text")
+}
+
+/// Text with one more field.
+trait IntoResponseWith {
+    fn into_response_with(self, name: &'static str, value: &'static str) -> Response;
+}
+
+impl IntoResponseWith for String {
+    fn into_response_with(self, name: &'static str, value: &'static str) -> Response {
+        Response::from(self).with_header(name, value)
+    }
+}

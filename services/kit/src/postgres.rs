@@ -1,0 +1,85 @@
+//! A Postgres server: how it is reached, and what is wrong with it.
+
+use std::time::Duration;
+use std::{error, io};
+
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_postgres::config::Host;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{Client, Config, Connection, Error, NoTls, Socket};
+
+/// The pause after the first failed attempt to connect; it doubles up to [`RETRY_PAUSE_MAX`].
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum NoConnection {
+    /// The server refuses, or does not listen.
+    Refused(Error),
+    /// The deadline has passed.
+    Timeout,
+}
+
+/// Connects, trying until `deadline`: a server that starts at the same time as we do is not an error. The connection is
+/// to be polled.
+///
+/// # Errors
+/// Why there is no connection.
+pub async fn connect(
+    config: &Config,
+    deadline: Instant,
+) -> Result<(Client, Connection<Socket, NoTlsStream>), NoConnection> {
+    let mut pause = RETRY_PAUSE;
+    loop {
+        let error = match timeout_at(deadline, config.connect(NoTls)).await {
+            Ok(Ok(connected)) => return Ok(connected),
+            Ok(Err(error)) => error,
+            Err(_) => return Err(NoConnection::Timeout),
+        };
+        if is_refusal(&error) || Instant::now() + pause >= deadline {
+            return Err(NoConnection::Refused(error));
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(RETRY_PAUSE_MAX);
+    }
+}
+
+/// Whether the server answered that it does not want us: a wrong password or database does not become right by waiting. A
+/// server that is starting or stopping, or has too many clients, answers as well.
+pub fn is_refusal(error: &Error) -> bool {
+    let passes = [
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::TOO_MANY_CONNECTIONS,
+    ];
+    error.code().is_some_and(|code| !passes.contains(code))
+}
+
+/// Whether the connection is of no use any more.
+pub fn is_broken_connection(error: &Error) -> bool {
+    let io = error::Error::source(error).is_some_and(|source| source.is::<io::Error>());
+    let said = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::IDLE_SESSION_TIMEOUT];
+    error.is_closed() || io || error.code().is_some_and(|code| said.contains(code))
+}
+
+/// The innermost reason: the client's own words ("db error") say little.
+pub fn cause(error: &Error) -> String {
+    match error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    }
+}
+
+/// The server as an operator knows it, without the password.
+pub fn server(config: &Config) -> String {
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(host)) => host.clone(),
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => "?".to_owned(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    format!("Postgres at {host}:{port}/{}", config.get_dbname().unwrap_or("?"))
+}
