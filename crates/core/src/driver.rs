@@ -6,7 +6,8 @@
 //!
 //! Contract (R = the driver's promise, O = the worker's obligation; the simulator asserts the Os):
 //!
-//! * R1 `Received` bytes are borrowed for the duration of the callback only.
+//! * R1 `Received` bytes are borrowed for the duration of the callback only, and the worker may change them: a
+//!   channel decrypts in place.
 //! * R2 Each `send` is answered by exactly one `Sent` or by `Closed`; `Progress` may come before.
 //! * R3 `Closed(id)` is the last event to name `id` until it is `Accepted` again, and comes only
 //!   when the kernel holds no buffer and no operation of that connection any more.
@@ -75,7 +76,7 @@ pub enum Event<'a> {
     /// [`Reading::Once`].
     Accepted(ConnId, ListenerId, Option<SocketAddr>),
     /// Bytes arrived, borrowed until the callback returns; never empty.
-    Received(ConnId, &'a [u8]),
+    Received(ConnId, &'a mut [u8]),
     /// The peer has finished sending (FIN). It may still be reading.
     Eof(ConnId),
     /// The peer has finished sending, or is gone. Bytes that it sent earlier may still be unread;

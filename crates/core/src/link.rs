@@ -288,6 +288,13 @@ impl Link {
         if self.output.is_empty() { core::mem::take(&mut self.output) } else { Vec::new() }
     }
 
+    /// Drops output that was not taken: its peer could not read it.
+    pub fn drop_output(&mut self) {
+        self.output.clear();
+        self.tail = Bytes::new();
+        self.behind_tail = &[];
+    }
+
     /// Takes the output, with the step that follows once it is sent. Call it when no send is in flight;
     /// `None` if there is nothing to do.
     #[inline]
@@ -313,6 +320,11 @@ impl Link {
             self.copy_tail(); // Goes with the next send.
         }
         Some((Output { bytes, tail }, then))
+    }
+
+    /// Bytes are being sent that no protocol has encoded: those of the channel itself.
+    pub fn on_send(&mut self, now: Instant) {
+        self.writing_since = now;
     }
 
     /// The kernel took part of the output in flight.
@@ -341,8 +353,8 @@ impl Link {
     /// The connection ends after the output: at once if `is_clean`, as no unread input can arrive, else with a
     /// lingering close. Input that still comes is dropped.
     pub fn end(&mut self, is_clean: bool) {
-        if self.is_aborted() {
-            return;
+        if self.is_aborted() || self.is_lingering() {
+            return; // An answer may come after its channel has failed.
         }
         // Once the peer has finished sending, no unread input can arrive: no need to linger.
         self.ending = if is_clean || self.eof { Ending::Close } else { Ending::Linger };

@@ -80,6 +80,12 @@ impl TurnBudget {
         self.grant(now, 0);
     }
 
+    /// Work of another size than a request's was done until `now`: the clock is read before the next request, and the
+    /// time tells nothing about requests.
+    pub(super) fn charge(&mut self, now: Instant) {
+        self.grant(now, 0);
+    }
+
     /// Exactly one request may be started now, whatever the time.
     pub(super) fn allow_one(&mut self, now: Instant) {
         self.grant(now, 1);
@@ -174,6 +180,27 @@ mod tests {
         let slow = Duration::from_millis(2);
         assert_eq!(turn(&mut budget, &mut now, slow).0, UNTIMED_FIRST);
         assert_eq!(turn(&mut budget, &mut now, slow).0, 1);
+    }
+
+    /// Purpose: a handshake takes as long as many requests. The turn's time is charged for it, so the clock is read before
+    /// the next request; but requests are not taken for slow ones because of it.
+    #[test]
+    fn a_handshake_is_charged_as_time() {
+        let (mut budget, mut now) = (TurnBudget::new(TURN_MAX), Instant::ZERO);
+        for _ in 0..10 {
+            turn(&mut budget, &mut now, Duration::from_nanos(200));
+        }
+        let batch = budget.batch;
+        budget.begin(now, false);
+        for _ in 0..2 {
+            assert!(budget.has_time(now));
+            budget.count();
+            now += TURN_MAX / 2;
+            budget.charge(now);
+            assert!(budget.is_used_up());
+        }
+        assert!(!budget.has_time(now), "two handshakes have taken the turn");
+        assert_eq!(budget.batch, batch);
     }
 
     /// Purpose: if requests wait in the queue, none is started before the queue is handled, and exactly one

@@ -32,6 +32,9 @@ use super::queue::{Capacity, Class, Entry, Leave, Queue};
 use super::route_limit::{Permit, RouteLimit};
 use crate::metrics::{Rejection, WorkerMetrics};
 
+/// How important handshakes are: established connections keep their service while more clients come.
+pub(crate) const HANDSHAKE: Class = Class::Low;
+
 /// The demand of a connection, or of an exchange, on its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
@@ -282,6 +285,29 @@ impl<T> WorkerAdmission<T> {
             },
         };
         Verdict::Serve(Grant { deadline, permit })
+    }
+
+    /// The verdict about a handshake that came at `now`: it costs as much as many requests, so the clock is always
+    /// read before it. While requests wait, it waits behind them. `is_suspect`: its client may have hung up.
+    pub(crate) fn judge_handshake(
+        &mut self,
+        now: impl FnOnce() -> Instant,
+        is_suspect: bool,
+        client: impl FnOnce() -> Option<ClientKey>,
+    ) -> Verdict {
+        match () {
+            () if self.gate.over() => Verdict::Refuse(Rejection::RequestApp),
+            () if !is_suspect && self.has_time(now) => {
+                Verdict::Serve(Grant { deadline: Instant::MAX, permit: None })
+            }
+            () if self.is_full(HANDSHAKE, client) => Verdict::Refuse(Rejection::QueueFull),
+            () => Verdict::Wait(HANDSHAKE, Instant::MAX),
+        }
+    }
+
+    /// The costly part of a handshake was done until `now`.
+    pub(crate) fn charge(&mut self, now: Instant) {
+        self.budget.charge(now);
     }
 
     /// The number of the next refusal, which selects one of the prepared answers.

@@ -16,6 +16,7 @@ use core::time::Duration;
 use highwater_core::driver::AcceptError;
 use highwater_core::http::Reject;
 
+use super::handshakes::Handshakes;
 use super::queue_delay::QueueDelay;
 use super::reasons::{Rejection, Row, Timeout};
 use super::tally::{DURATION_BOUNDS, Tally, bucket};
@@ -91,6 +92,8 @@ pub(crate) struct WorkerMetrics {
     load_max: AtomicU32,
     /// The state of the worker's queue.
     pub(crate) queue: QueueState,
+    /// The handshakes of sealed connections.
+    pub(crate) handshakes: Handshakes,
     pub(super) turns: Tally,
     pub(super) events: Tally,
     pub(super) busy_nanos: Tally,
@@ -119,6 +122,7 @@ impl WorkerMetrics {
             load: Tally::default(),
             load_max: AtomicU32::new(0),
             queue: QueueState::default(),
+            handshakes: Handshakes::default(),
             turns: Tally::default(),
             events: Tally::default(),
             busy_nanos: Tally::default(),

@@ -18,6 +18,7 @@
 mod counters;
 pub mod exposition;
 mod families;
+mod handshakes;
 pub(crate) mod page;
 mod process;
 mod queue_delay;
@@ -40,6 +41,7 @@ use highwater_sys::capability::{self, Capability};
 use self::sampler::{Busy, Rates, Sample, Window};
 
 pub(crate) use self::counters::{LISTENERS_MAX, WorkerMetrics};
+pub(crate) use self::handshakes::HandshakeFailure;
 pub use self::readiness::Readiness;
 pub(crate) use self::reasons::{Rejection, Timeout};
 pub use self::registry::{Counter, MetricError};

@@ -75,7 +75,7 @@ impl Listeners {
             let is_tcp = bound.address.tcp().is_some();
             let is_shared = !is_tcp || bound.inherited.is_some();
             let shared_by = if is_shared { bound.sockets.len() as u32 } else { 1 };
-            ListenerTerms { is_gated: is_tcp, shared_by }
+            ListenerTerms { is_gated: is_tcp, shared_by, ..ListenerTerms::default() }
         };
         self.0.iter().map(terms).collect()
     }

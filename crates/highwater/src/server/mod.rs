@@ -54,4 +54,4 @@ pub(crate) use pool::Pool;
 #[cfg(feature = "testing")]
 pub(crate) use worker::context;
 #[cfg(feature = "sim")]
-pub(crate) use worker::{Inbox, ListenerTerms, Worker, WorkerConfig};
+pub(crate) use worker::{Inbox, ListenerTerms, Opened, Seal, Sealer, Worker, WorkerConfig};

@@ -71,6 +71,9 @@ impl Watch {
         let (facts, limits) = (&link.facts, around.limits);
         let last_act = facts.delivered_at.max(facts.sent_at).max(around.backlogged_at);
         let at = self.at_hand();
+        if link.awaits_handshake() {
+            return None; // The server's turn; `check_progress` sees to it.
+        }
         if link.is_sending() {
             return Some((facts.progress_at + limits.write_timeout, "the client takes nothing"));
         }
@@ -88,13 +91,13 @@ impl Watch {
             return Some((last_act + limits.body_timeout, "an unwanted body stalls"));
         }
         if let Some(since) = self.idle_since(link, requests) {
-            let limit = match facts.delivered {
-                0 => limits.header_timeout,
-                _ => limits.idle_timeout,
+            let end = match facts.delivered {
+                0 => facts.accepted_at + limits.header_timeout,
+                _ => since + limits.idle_timeout,
             };
             // A drain replaces the deadline from before, even if that was sooner.
             let due = around.drained_at.map(|at| at.max(since) + DRAIN_QUIET);
-            return Some((due.unwrap_or(since + limit), "idleness"));
+            return Some((due.unwrap_or(end), "idleness"));
         }
         let (request, times) = (requests.get(at)?, self.times.get(at)?);
         match (times.head, times.end) {
@@ -157,7 +160,7 @@ impl Watch {
                 && facts.delivered == request.head_end
                 && !self.reader.interims().contains(&at)
         });
-        let waits = !busy && (asked || asks || self.reader.is_inside());
+        let waits = !busy && (asked || asks || self.reader.is_inside() || link.awaits_handshake());
         let is_slow = request.is_some_and(|request| request.hold == Hold::Slow);
         let bound = |turns: u32| match (around.defers, is_slow) {
             (true, _) => DEFERRED_MAX,

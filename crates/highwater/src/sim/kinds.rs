@@ -50,11 +50,13 @@ pub enum Kind {
     Multiplexed,
     /// Several listeners, of which the last has no gate, as Unix sockets have none.
     Listeners,
+    /// Connections whose bytes are sealed: a handshake, then records, and a closing message at every end.
+    Sealed,
 }
 
 impl Kind {
     /// Every kind, and its name for `--with`.
-    const TABLE: [(Kind, &'static str, Status); 15] = [
+    const TABLE: [(Kind, &'static str, Status); 16] = [
         (Kind::Wakes, "wakes", Status::Passes),
         (Kind::Streams, "streams", Status::Passes),
         (Kind::Prompt, "prompt", Status::Passes),
@@ -70,6 +72,7 @@ impl Kind {
         (Kind::Unequal, "unequal", Status::Passes),
         (Kind::Multiplexed, "multiplexed", Status::Passes),
         (Kind::Listeners, "listeners", Status::Passes),
+        (Kind::Sealed, "sealed", Status::Passes),
     ];
 
     /// Every kind.
@@ -137,10 +140,16 @@ impl Kinds {
         self.0 == 0
     }
 
+    /// Whether connections are sealed in a run of `seed`: in every second one, whatever else takes part.
+    pub(super) fn seals(self, seed: u64) -> bool {
+        self.has(Kind::Sealed) && seed % 2 == 1
+    }
+
     /// The kinds of one run: each takes part in every second run, so that none hides another. Not the one that has
-    /// a run of its own.
+    /// a run of its own, nor the one that [`Kinds::seals`] draws.
     pub(super) fn draw(self, prng: &mut Prng) -> Self {
-        let kinds = Kind::all().filter(|&kind| kind != Kind::Multiplexed);
+        let apart = [Kind::Multiplexed, Kind::Sealed];
+        let kinds = Kind::all().filter(|kind| !apart.contains(kind));
         let drawn = kinds.filter(|_| prng.chance(1, 2)).fold(Kinds::NONE, Kinds::with);
         Kinds(self.0 & drawn.0)
     }

@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use highwater_core::driver::{Close, ConnId, Output, Reading, Then};
 use highwater_core::time::Instant;
 
+use super::sealed::Peer;
+
 /// Bytes that the server's kernel takes from a client before the worker reads any.
 pub(super) const INBOUND_MAX: usize = 16 * 1024;
 
@@ -62,6 +64,8 @@ pub(crate) struct Facts {
     pub(crate) close: Option<(Close, Instant)>,
     /// A send was in flight then.
     pub(crate) close_cut_send: bool,
+    /// The worker's last send was the closing message of a sealed connection alone: as if it had closed.
+    pub(crate) farewell_at: Option<Instant>,
 }
 
 impl Facts {
@@ -99,6 +103,10 @@ pub(crate) struct Link {
     pub(super) is_watched: bool,
     /// `Closed` is to be reported.
     pub(super) closing: Option<Close>,
+    /// The client's side of a sealed connection. All facts are about what is inside.
+    pub(super) sealed: Option<Box<Peer>>,
+    /// The worker was told that the client has finished.
+    is_deaf: bool,
     pub(crate) facts: Facts,
 }
 
@@ -136,7 +144,10 @@ impl Link {
                 last_sent_at: None,
                 close: None,
                 close_cut_send: false,
+                farewell_at: None,
             },
+            sealed: None,
+            is_deaf: false,
         }
     }
 
@@ -157,15 +168,50 @@ impl Link {
 
     /// Whether the worker serves it and nothing has decided its end yet.
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.stage, Stage::Open(_)) && self.closing.is_none()
+        let is_ending = self.closing.is_some() || self.facts.farewell_at.is_some();
+        matches!(self.stage, Stage::Open(_)) && !is_ending
     }
 
     pub(crate) fn is_sending(&self) -> bool {
         self.send.is_some()
     }
 
+    /// Whether the client of a sealed connection broke the rules of the seal.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|peer| peer.is_broken())
+    }
+
+    /// Whether the worker has a part of a sealed record.
+    pub(super) fn is_inside_record(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|peer| peer.is_inside_record())
+    }
+
+    /// Whether it was accepted at some time.
+    pub(super) fn was_accepted(&self) -> bool {
+        self.facts.accepted_at != Instant::ZERO
+    }
+
+    /// Whether its client waits for the worker's part of the handshake, and something of it may still come.
+    pub(super) fn is_greeting(&self) -> bool {
+        let may_come = !self.said_fin && !self.fin && self.stage != Stage::Over;
+        may_come && self.sealed.as_ref().is_some_and(|peer| peer.is_greeting())
+    }
+
+    /// Whether a handshake waits to be admitted.
+    pub(super) fn awaits_handshake(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|peer| peer.awaits_answer())
+    }
+
+    /// Whether the worker has all of the client's part of a handshake; there may be none.
+    pub(super) fn is_established(&self) -> bool {
+        self.sealed.as_ref().is_none_or(|peer| peer.is_established())
+    }
+
     /// The client sends no more.
     pub(super) fn finish(&mut self, now: Instant) {
+        if let Some(peer) = self.sealed.as_mut().filter(|_| !self.said_fin) {
+            peer.finish(&mut self.inbound);
+        }
         self.said_fin = true;
         self.facts.finished_at.get_or_insert(now);
     }
@@ -184,7 +230,10 @@ impl Link {
 
     /// Bytes that came while the process stood still and are not delivered yet.
     pub(crate) fn missed(&self) -> u64 {
-        self.missed as u64
+        match &self.sealed {
+            None => self.missed as u64,
+            Some(peer) => peer.plain_within(self.missed),
+        }
     }
 
     /// Whether the client made room while the process stood still, and nothing was sent since.
@@ -215,7 +264,8 @@ impl Link {
 
     /// Whether the server's kernel takes more bytes from the client.
     pub(crate) fn has_room(&self) -> bool {
-        self.inbound.len() < INBOUND_MAX
+        let may_say = self.sealed.as_ref().is_none_or(|peer| peer.may_say());
+        may_say && self.inbound.len() < INBOUND_MAX
     }
 
     /// Whether the client has received everything, including the end.
@@ -234,13 +284,14 @@ impl Link {
 
     /// Whether the worker can be informed now that the connection has ended.
     pub(super) fn is_end_seen(&self) -> bool {
-        let ours = self.facts.close.is_some() || self.facts.has_shut_down();
+        let ours = self.is_settled() || self.facts.has_shut_down();
         self.closing.is_some() && (ours || self.is_watched || self.reading != Reading::Stop)
     }
 
     /// Whether the worker has given its last command.
     pub(super) fn is_settled(&self) -> bool {
-        self.facts.close.is_some() || matches!(self.facts.last, Some((Then::Close, _)))
+        let Facts { close, farewell_at, last, .. } = &self.facts;
+        close.is_some() || farewell_at.is_some() || matches!(last, Some((Then::Close, _)))
     }
 
     pub(super) fn read(&mut self, reading: Reading, late: usize) {
@@ -249,6 +300,11 @@ impl Link {
     }
 
     pub(super) fn close(&mut self, how: Close, now: Instant) {
+        if let Some(peer) =
+            self.sealed.as_ref().filter(|_| how == Close::Fin && self.closing.is_none())
+        {
+            peer.close();
+        }
         if self.closing.is_none() {
             self.facts.close_cut_send = self.send.is_some();
         }
@@ -257,7 +313,7 @@ impl Link {
     }
 
     fn may_deliver(&self) -> bool {
-        let open = !self.is_settled() && self.facts.eof_at.is_none();
+        let open = !self.is_settled() && !self.is_deaf;
         open && (self.reading != Reading::Stop || self.late > 0)
     }
 
@@ -285,7 +341,8 @@ impl Link {
                 return None;
             }
             self.late = self.late.saturating_sub(1);
-            self.facts.eof_at = Some(now);
+            self.is_deaf = true;
+            self.facts.eof_at.get_or_insert(now);
             self.facts.gone_at.get_or_insert(now);
             return Some(Vec::new());
         }
@@ -300,12 +357,59 @@ impl Link {
             Reading::Stop => self.late -= bytes.len(),
             Reading::Stream => {}
         }
-        self.facts.delivered += bytes.len() as u64;
-        self.facts.delivered_at = now;
+        let plain = match &mut self.sealed {
+            None => bytes.len() as u64,
+            Some(peer) => {
+                let delivered = peer.deliver(bytes.len());
+                if delivered.has_established {
+                    self.begin_protocol(now);
+                }
+                if delivered.has_closed {
+                    self.facts.eof_at.get_or_insert(now);
+                    self.facts.gone_at.get_or_insert(now);
+                }
+                delivered.plain
+            }
+        };
+        self.facts.delivered += plain;
+        if plain > 0 {
+            self.facts.delivered_at = now;
+        }
         if self.facts.has_shut_down() {
-            self.facts.delivered_after_last += bytes.len() as u64;
+            self.facts.delivered_after_last += plain;
         }
         Some(bytes)
+    }
+
+    /// The deadlines of the first request count from now.
+    fn begin_protocol(&mut self, now: Instant) {
+        self.facts.accepted_at = now;
+        self.facts.sent_at = self.facts.sent_at.max(now);
+    }
+
+    /// The worker commands to send `output`: what is in it for the client, and whether it is only a closing message.
+    pub(super) fn note_command(&mut self, output: &Output, then: Then, now: Instant) {
+        let mut is_farewell = false;
+        match &mut self.sealed {
+            None => {
+                self.facts.sent.extend_from_slice(&output.bytes);
+                self.facts.sent.extend_from_slice(&output.tail);
+            }
+            Some(peer) => {
+                assert!(output.tail.is_empty(), "sealed: something is shared with the kernel");
+                let (plain, answers) = peer.command(&output.bytes, then != Then::Keep);
+                self.facts.sent.extend_from_slice(&plain);
+                is_farewell = plain.is_empty() && then == Then::Close;
+                if answers {
+                    self.begin_protocol(now);
+                }
+            }
+        }
+        match is_farewell {
+            true => self.facts.farewell_at = Some(now),
+            false => self.facts.last = (then != Then::Keep).then_some((then, now)),
+        }
+        self.facts.progress_at = now;
     }
 
     /// Puts at most `most` bytes of the send in flight on the network. Returns whether that did
@@ -319,6 +423,9 @@ impl Link {
         }
         let all = output.bytes.iter().chain(output.tail.iter());
         self.wire.extend(all.skip(*taken).take(take));
+        if let Some(peer) = self.sealed.as_mut().filter(|_| !self.said_fin) {
+            peer.hear(&mut self.wire, &mut self.inbound);
+        }
         *taken += take;
         self.missed_room = false;
         self.facts.progress_at = now;
@@ -339,6 +446,14 @@ impl Link {
             self.facts.last_sent_at = Some(now);
         }
         Some(output.bytes)
+    }
+
+    /// What the client reads of `bytes`.
+    pub(super) fn open(&mut self, bytes: Vec<u8>) -> Vec<u8> {
+        match &mut self.sealed {
+            None => bytes,
+            Some(peer) => peer.read(&bytes),
+        }
     }
 
     /// Closes the server's end.

@@ -19,6 +19,7 @@
 //!   for byte.
 //! * `witness` and `due` watch every connection from outside and know what must happen by when: no
 //!   close without a reason, no deadline early or late, no client forgotten, memory bounded.
+//! * `sealed` is the other side of connections whose bytes are sealed.
 //! * `runner` is what all worlds do: clients act, and the worker takes a turn.
 //! * `streams` is a world of its own: the worker under a protocol with streams.
 //! * `world` adds up: the worker's counters match what happened, and nothing is left over at the
@@ -37,6 +38,7 @@ mod clock;
 mod due;
 mod faults;
 mod kinds;
+mod last;
 mod link;
 mod listener;
 mod network;
@@ -44,6 +46,7 @@ mod oracle;
 mod reader;
 mod runner;
 mod script;
+mod sealed;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -146,7 +149,7 @@ fn run_noted(seed: u64, kinds: Kinds, trace: Trace) -> Result<Report, Failure> {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let report = World::new(seed, kinds, trace.clone()).run()?;
         match kinds.has(Kind::Multiplexed) {
-            true => Ok(report.and(&streams::run(seed, trace)?)),
+            true => Ok(report.and(&streams::run(seed, kinds.seals(seed >> 1), trace)?)),
             false => Ok(report),
         }
     }));

@@ -25,6 +25,7 @@ use super::clock::SimClock;
 use super::faults::Faults;
 use super::link::{INBOUND_MAX, Link, Sending, Stage};
 use super::listener::Listener;
+use super::sealed::Peer;
 use super::threads::{OtherThreads, Place};
 use super::trace::{Trace, show};
 
@@ -64,6 +65,8 @@ pub(crate) struct Network {
     slots: Vec<Option<usize>>,
     listeners: Vec<Listener>,
     next_accept_fails: bool,
+    /// Draws the clients' side of sealed connections: those at every second listener, from the first on.
+    pub(super) sealed: Option<Prng>,
     /// Other threads, if there are any.
     pub(super) threads: Option<Arc<OtherThreads>>,
     /// When the next client acts: nothing waits longer.
@@ -100,6 +103,7 @@ impl Network {
             slots: Vec::new(),
             listeners: vec![Listener::new()],
             next_accept_fails: false,
+            sealed: None,
             threads: None,
             client_at: Instant::MAX,
             events: 0,
@@ -200,6 +204,11 @@ impl Network {
             self.links[link].stage = Stage::Refused;
         } else {
             self.links[link].stage = Stage::Queued;
+            if let Some(prng) = self.sealed.as_mut().filter(|_| at.is_multiple_of(2)) {
+                let mut peer = Peer::draw(prng);
+                peer.connect(&mut self.links[link].inbound);
+                self.links[link].sealed = Some(Box::new(peer));
+            }
             self.listeners[at].backlog.push_back(link);
         }
         self.note(link, || "connects".into());
@@ -217,8 +226,13 @@ impl Network {
             Stage::Queued | Stage::Open(_) if !link.said_fin => {
                 let room = INBOUND_MAX.saturating_sub(link.inbound.len());
                 let take = bytes.len().min(if self.prng.is_some() { room } else { usize::MAX });
-                link.inbound.extend(&bytes[..take]);
-                take
+                match &mut link.sealed {
+                    Some(peer) => peer.say(&bytes[..take], &mut link.inbound),
+                    None => {
+                        link.inbound.extend(&bytes[..take]);
+                        take
+                    }
+                }
             }
             // The connection is closed: the kernel answers with a reset, which overtakes unread
             // bytes.
@@ -259,9 +273,13 @@ impl Network {
 
     /// Reads at most `most` bytes of what has arrived.
     pub(crate) fn read(&mut self, link: usize, most: usize) -> Vec<u8> {
+        if self.links[link].is_greeting() {
+            return Vec::new(); // What comes is for the handshake.
+        }
         let wire = &mut self.links[link].wire;
         let take = most.min(wire.len());
         let bytes: Vec<u8> = wire.drain(..take).collect();
+        let bytes = self.links[link].open(bytes);
         if !bytes.is_empty() {
             self.note(link, || format!("hears {}", show(&bytes)));
         }
@@ -377,7 +395,7 @@ impl Network {
     fn deliver(&mut self, at: usize, on_event: &mut impl FnMut(Event<'_>)) -> bool {
         let drawn = self.draw(DELIVERY_MAX);
         let now = self.now();
-        let Some(bytes) = self.links[at].take_delivery(drawn, now) else { return false };
+        let Some(mut bytes) = self.links[at].take_delivery(drawn, now) else { return false };
         let id = self.links[at].id();
         self.events += 1;
         if bytes.is_empty() {
@@ -386,7 +404,7 @@ impl Network {
         } else {
             self.delivered += bytes.len() as u64;
             self.note(at, || format!("→ {}", show(&bytes)));
-            on_event(Event::Received(id, &bytes));
+            on_event(Event::Received(id, &mut bytes));
         }
         true
     }
@@ -504,10 +522,7 @@ impl Driver for SimDriver {
             return; // It failed meanwhile.
         }
         let from = link.facts.sent.len();
-        link.facts.sent.extend_from_slice(&output.bytes);
-        link.facts.sent.extend_from_slice(&output.tail);
-        link.facts.last = (then != Then::Keep).then_some((then, now));
-        link.facts.progress_at = now;
+        link.note_command(&output, then, now);
         link.send = Some(Sending { output, taken: 0, then });
         let at = network.slots[id.index()].expect("it is open");
         network.note(at, || {

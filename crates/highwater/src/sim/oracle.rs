@@ -54,6 +54,7 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
     check_raw(client, ending)?;
     let excused = ending.excuse.is_some()
         || link.has_left
+        || link.is_broken()
         || link.stage == Stage::Refused
         || client.never_reads();
     let told = heard.last().is_some_and(|answer| answer.closes);
@@ -70,11 +71,11 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
     // A client that sends just when its idle connection is closed gets a reset, and may lose unread
     // bytes: the price of keeping connections alive (RFC 9112 §9.5).
     let crossed = link.was_reset && ending.excuse.is_some();
-    let may_tear = torn || crossed || link.has_left || client.never_reads();
+    let may_tear = torn || crossed || link.has_left || link.is_broken() || client.never_reads();
     if client.reader.is_inside() && !may_tear {
         return Err("an answer ends in its middle".into());
     }
-    if link.was_reset && !crossed && !told && !link.has_left {
+    if link.was_reset && !crossed && !told && !link.has_left && !link.is_broken() {
         return Err("the connection was reset".into());
     }
     Ok(())
@@ -147,6 +148,7 @@ fn check_raw(client: &Client, ending: &Ending<'_>) -> Result<(), String> {
         return Err("the echo is wrong".into());
     }
     let whole = raw.len() == wanted.len();
-    let excused = ending.excuse.is_some() || ending.link.has_left || client.never_reads();
+    let has_gone = ending.link.has_left || ending.link.is_broken();
+    let excused = ending.excuse.is_some() || has_gone || client.never_reads();
     if whole || excused { Ok(()) } else { Err("the echo is incomplete".into()) }
 }

@@ -11,7 +11,7 @@
 //!   turns (`due.rs`);
 //! * a connection holds no more memory than its limits allow, and an idle one holds none.
 
-use highwater_core::driver::{Close, Then};
+use highwater_core::driver::Close;
 use highwater_core::http::Limits;
 use highwater_core::time::Instant;
 use std::collections::VecDeque;
@@ -89,6 +89,8 @@ pub(super) enum Excuse {
     HalfClosed,
     /// The client had finished when its request's turn came.
     HungUp,
+    /// Its handshake was refused for load.
+    Shed,
 }
 
 /// When the parts of a request were delivered.
@@ -155,17 +157,29 @@ impl Watch {
         if let Some((then, _)) = link.facts.last
             && !std::mem::replace(&mut self.checked_last, true)
         {
-            self.check_last(then, link, requests, around)?;
+            match link.is_broken() {
+                true => {} // It ends behind an alert.
+                false => self.check_last(then, link, requests, around)?,
+            }
             self.excuse = self.is_unheard(link, requests).then_some(Excuse::HalfClosed);
+        }
+        if link.facts.farewell_at.is_some()
+            && !std::mem::replace(&mut self.checked_last, true)
+            && !link.is_broken()
+        {
+            self.excuse = self.check_farewell(link, requests, around)?;
         }
         if let Some((how, _)) = link.facts.close
             && !std::mem::replace(&mut self.checked_close, true)
+            && !link.is_broken()
         {
             self.excuse = Some(self.check_close(how, link, requests, around)?);
         }
-        if link.is_live() && link.facts.close.is_none() {
+        if link.is_live() && link.facts.close.is_none() && !link.is_broken() {
             self.check_due(link, requests, around)?;
-            let is_idle = self.idle_since(link, requests).is_some();
+            let is_idle = self.idle_since(link, requests).is_some()
+                && !link.is_inside_record()
+                && !link.awaits_handshake();
             self.check_memory(link, is_idle, allocated, around.limits)?;
         }
         Ok(())
@@ -210,7 +224,7 @@ impl Watch {
         let before = self.at_hand();
         self.reader.feed(&link.facts.sent[self.fed..])?;
         self.fed = link.facts.sent.len();
-        if link.facts.has_shut_down() {
+        if link.facts.has_shut_down() || link.facts.farewell_at.is_some() {
             self.reader.end()?;
         }
         for at in before..self.at_hand() {
@@ -309,31 +323,9 @@ impl Watch {
         })
     }
 
-    /// The worker has sent its last bytes: is there a reason?
-    fn check_last(
-        &self,
-        then: Then,
-        link: &Link,
-        requests: &[Request],
-        around: &Around<'_>,
-    ) -> Result<(), String> {
-        // An endless answer breaks off somewhere.
-        let is_unheard = self.is_unheard(link, requests);
-        if self.reader.is_inside() && !is_unheard {
-            return Err(format!("{then:?} in the middle of an answer"));
-        }
-        let told = self.reader.answers().last().is_some_and(|answer| answer.closes);
-        let finished = link.facts.eof_at.is_some() || is_unheard;
-        let overrun = self.overrun(link, requests) > around.limits.discard_max;
-        match told || finished || overrun || self.reader.raw().is_some() {
-            true => Ok(()),
-            false => Err(format!("{then:?} although the last answer did not say so")),
-        }
-    }
-
     /// Bytes that came behind the last request that was answered; behind its head, if its body was
     /// not read, or not all of it.
-    fn overrun(&self, link: &Link, requests: &[Request]) -> u64 {
+    pub(super) fn overrun(&self, link: &Link, requests: &[Request]) -> u64 {
         let answered = self.at_hand().min(requests.len());
         let Some(last) = answered.checked_sub(1) else { return link.facts.delivered };
         let (request, status) = (&requests[last], self.reader.answers()[last].status);
@@ -348,7 +340,7 @@ impl Watch {
     }
 
     /// The worker closes: may it?
-    fn check_close(
+    pub(super) fn check_close(
         &self,
         how: Close,
         link: &Link,
@@ -379,6 +371,7 @@ impl Watch {
                 () if self.is_half_closed(link, around) => Ok(Excuse::HalfClosed),
                 () if broken => Ok(Excuse::Broken),
                 () if around.drops_hung_up && link.has_hung_up() => Ok(Excuse::HungUp),
+                () if link.awaits_handshake() && around.sheds_after.is_some() => Ok(Excuse::Shed),
                 () => Err("reset for no reason".into()),
             };
         }
@@ -409,14 +402,17 @@ impl Watch {
         let Some(since) = self.idle_since(link, requests) else {
             return Err("closed in the middle of something".into());
         };
-        let limit = if facts.delivered == 0 { limits.header_timeout } else { limits.idle_timeout };
+        let (limit, from) = match facts.delivered {
+            0 => (limits.header_timeout, facts.accepted_at),
+            _ => (limits.idle_timeout, since),
+        };
         let drained = around.drained_at.is_some_and(|at| now - at.max(since) >= DRAIN_QUIET);
         let evicted = around.is_short && now - since >= EVICTION_AGE_MIN;
-        let looked = (now - since).saturating_sub(LATENESS_MAX);
+        let looked = (now - from).saturating_sub(LATENESS_MAX);
         if link.missed() > 0 && !drained && looked < limit && !around.is_worn_out {
             return Err("closed as idle, though it spoke while the process stood still".into());
         }
-        let is_due = drained || evicted || now - since >= limit || facts.eof_at.is_some();
+        let is_due = drained || evicted || now - from >= limit || facts.eof_at.is_some();
         let idle = || format!("closed after {:?} of idleness", now - since);
         is_due.then_some(Excuse::Idle).ok_or_else(idle)
     }
@@ -432,7 +428,7 @@ impl Watch {
         let answered = self.at_hand();
         let nothing_begun = self.times.get(answered).is_none_or(|times| times.start.is_none());
         let idle = nothing_begun
-            && !link.is_sending()
+            && (!link.is_sending() || link.facts.farewell_at.is_some())
             && !self.reader.is_inside()
             && self.reader.raw().is_none()
             && !link.facts.has_shut_down()

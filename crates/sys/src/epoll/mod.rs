@@ -161,7 +161,7 @@ impl Epoll {
                     if emptied {
                         slot.clear(READABLE);
                     }
-                    on_event(Event::Received(ConnId(index), &self.scratch[..len]));
+                    on_event(Event::Received(ConnId(index), &mut self.scratch[..len]));
                     if emptied {
                         return;
                     }

@@ -45,14 +45,14 @@ impl Buffers {
 
     /// The first `len` bytes of buffer `id`, which a completion has just named.
     #[inline]
-    pub(super) fn bytes(&self, id: u16, len: usize) -> &[u8] {
+    pub(super) fn bytes(&mut self, id: u16, len: usize) -> &mut [u8] {
         assert!(id < self.count && len <= self.size as usize, "the kernel names what we provided");
         let offset = usize::from(id) * self.size as usize;
         // SAFETY: the assertion keeps it inside the mapping.
         let start = unsafe { self.memory.start.add(offset) };
-        // SAFETY: the memory is mapped and initialised (to zero, at least), and the kernel does not
-        // touch it before it is given back, which takes `&mut self`.
-        unsafe { slice::from_raw_parts(start.as_ptr(), len) }
+        // SAFETY: the memory is mapped and initialised (to zero, at least), the kernel does not touch it
+        // before it is given back, and nothing else borrows it: both take `&mut self`.
+        unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
     /// Returns buffer `id` to the kernel.

@@ -15,7 +15,7 @@ use super::slots::Token;
 pub(crate) fn try_out() -> Result<(), Refusal> {
     let refused = |step| move |cause| Refusal { step, cause };
     let mut ring = Ring::new(2, 4)?;
-    let buffers = Buffers::new(&ring, 1, 64).map_err(refused("registering receive buffers"))?;
+    let mut buffers = Buffers::new(&ring, 1, 64).map_err(refused("registering receive buffers"))?;
     let (mut peer, socket) = UnixStream::pair().map_err(refused("socketpair"))?;
     peer.write_all(b"?").map_err(refused("write"))?;
     ring.receive_stream(socket.as_raw_fd(), Token::WAKE);

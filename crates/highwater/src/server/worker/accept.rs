@@ -20,11 +20,13 @@
 //! The room is computed once per turn, after everything that can free some: closed connections and answered
 //! requests. So a waiting connection is accepted in the turn that made room for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use highwater_core::driver::{Accepting, ListenerId};
 use highwater_core::time::Instant;
 
+use super::channel::Sealer;
 use crate::admission::gate::WorkerGate;
 
 /// Connections that may wait to be accepted.
@@ -59,12 +61,14 @@ pub(crate) struct ListenerTerms {
     pub(crate) is_gated: bool,
     /// How many workers accept from the same socket.
     pub(crate) shared_by: u32,
+    /// Seals its connections; without one they are plain.
+    pub(crate) sealer: Option<Arc<dyn Sealer>>,
 }
 
 impl Default for ListenerTerms {
     /// A TCP socket of the worker's own.
     fn default() -> Self {
-        ListenerTerms { is_gated: true, shared_by: 1 }
+        ListenerTerms { is_gated: true, shared_by: 1, sealer: None }
     }
 }
 
@@ -127,6 +131,11 @@ impl Acceptor {
             evict_due: Instant::MAX,
             is_draining: false,
         }
+    }
+
+    /// What seals the connections of `listener`.
+    pub(super) fn sealer(&self, listener: ListenerId) -> Option<&dyn Sealer> {
+        self.listeners[listener.index()].terms.sealer.as_deref()
     }
 
     /// The number of open connections.
@@ -379,7 +388,7 @@ mod tests {
     }
 
     fn terms(gated: &[bool]) -> Vec<ListenerTerms> {
-        let terms = |&is_gated: &bool| ListenerTerms { is_gated, shared_by: 1 };
+        let terms = |&is_gated: &bool| ListenerTerms { is_gated, ..ListenerTerms::default() };
         gated.iter().map(terms).collect()
     }
 

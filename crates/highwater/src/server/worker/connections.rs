@@ -71,16 +71,33 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether it was just accepted, and counts as work although no request has come.
+    /// Whether it counts as work although no request has come: it was just accepted, or its handshake waits.
     #[inline]
     pub(super) fn is_awaited(&self, now: Instant) -> bool {
-        self.is_fresh && now < self.accepted_at + FRESH_MAX
+        self.is_fresh && (now < self.accepted_at + FRESH_MAX || self.channel.is_waiting())
+    }
+
+    /// The protocol begins, or begins again: its deadlines count from `now`.
+    pub(super) fn begin_protocol(&mut self, now: Instant, is_draining: bool) {
+        self.protocol = P::new(now);
+        if is_draining {
+            self.drain(now);
+        }
+    }
+
+    /// Answers the requests that have begun and no more. What a protocol says about that is not heard before the
+    /// handshake is complete, when it begins again.
+    pub(super) fn drain(&mut self, now: Instant) {
+        self.protocol.drain(&mut self.link, now);
+        if self.channel.is_shaking_hands() {
+            self.link.drop_output();
+        }
     }
 
     /// When it stops counting as work if no request has come; `MAX` if it does not count.
     #[inline]
     pub(super) fn fresh_until(&self) -> Instant {
-        match self.demand == Demand::Time && self.is_fresh {
+        match self.demand == Demand::Time && self.is_fresh && !self.channel.is_waiting() {
             true => self.accepted_at + FRESH_MAX,
             false => Instant::MAX,
         }

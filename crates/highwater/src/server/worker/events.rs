@@ -62,8 +62,11 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         let now = parts.turn.now;
         let connection = connections.open(id, peer, now);
         connection.is_suspect = acceptor.is_doubtful(now);
+        if let Some(sealer) = acceptor.sealer(at) {
+            connection.channel.seal(sealer.accept());
+        }
         if acceptor.is_draining() {
-            connection.protocol.drain(&mut connection.link, now);
+            connection.drain(now);
         }
         agenda.touch(id, connection);
         match acceptor.accepted(at) {

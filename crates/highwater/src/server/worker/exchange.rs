@@ -42,6 +42,24 @@ impl ExchangeId {
     }
 }
 
+/// What waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// The request of an exchange.
+    Exchange(ExchangeId),
+    /// The handshake of a connection, named by the exchange that the connection always has.
+    Handshake(ExchangeId),
+}
+
+impl Item {
+    /// The exchange that names it.
+    pub(super) fn exchange(self) -> ExchangeId {
+        match self {
+            Item::Exchange(id) | Item::Handshake(id) => id,
+        }
+    }
+}
+
 /// What an exchange waits for, if its handler did not answer at once.
 pub(super) enum Task {
     /// The response, from a future that is polled here.

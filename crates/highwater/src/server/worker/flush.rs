@@ -1,6 +1,6 @@
 //! Commands for the driver at the end of a turn: output, how to read, how many to accept, what to close.
 
-use highwater_core::driver::{Close, ConnId, Driver, Reading};
+use highwater_core::driver::{Close, ConnId, Driver, Reading, Then};
 
 use super::connections::{Agenda, Connection};
 use super::protocol::Protocol;
@@ -38,16 +38,16 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         let (now, Connection { link, protocol, channel, .. }) =
             (at.parts.turn.now, &mut *at.connection);
         protocol.flush(link, &at.parts.encoder.limits, now);
-        if channel.may_send()
-            && let Some((output, then)) = link.take_output(now)
-        {
+        if let Some((output, then)) = channel.take_output(link, &at.parts.encoder.limits, now) {
             channel.sends(then);
             at.parts.metrics.bytes_written.add(output.len() as u64);
             driver.send(id, output, then);
         }
         if !at.connection.channel.has_ended() {
-            let Connection { link, protocol, .. } = &*at.connection;
-            let wants = protocol.wants_input(link, &at.parts.encoder.limits) && !link.is_eof();
+            let Connection { link, protocol, channel, .. } = &*at.connection;
+            let wants = protocol.wants_input(link, &at.parts.encoder.limits)
+                && !link.is_eof()
+                && !channel.is_waiting();
             let wanted = if wants { at.reading_wanted() } else { Reading::Stop };
             if let Some(reading) = at.connection.channel.read(wanted) {
                 driver.read(id, reading);
@@ -91,10 +91,20 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         }
     }
 
-    /// Closes a connection now. Output that was not sent is lost.
+    /// Closes a connection now, a sealed one behind its closing message. Output that was not sent is lost.
     pub(super) fn close(&mut self, id: ConnId, how: Close) {
-        let connection = self.state.connections.get_mut(id);
-        if connection.is_open && connection.channel.close() {
+        let now = self.state.parts.turn.now;
+        let Connection { channel, link, is_open, .. } = self.state.connections.get_mut(id);
+        if !*is_open {
+            return;
+        }
+        if how == Close::Fin
+            && let Some(farewell) = channel.take_farewell(link, now)
+        {
+            self.state.parts.metrics.bytes_written.add(farewell.len() as u64);
+            self.driver.send(id, farewell, Then::Close);
+            self.state.connection(id).arm();
+        } else if channel.close() {
             self.driver.close(id, how);
         }
     }

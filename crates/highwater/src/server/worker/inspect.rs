@@ -6,6 +6,7 @@ use highwater_core::driver::{ConnId, Driver, Wait};
 use highwater_core::time::Clock as _;
 
 use super::Worker;
+use super::connections::Connection;
 use super::protocol::Protocol;
 
 impl<D: Driver, P: Protocol> Worker<D, P> {
@@ -55,7 +56,8 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         self.state.connections.record(id).map_or(0, |(connection, exchanges)| {
             let waiting = exchanges.filter_map(|exchange| exchange.queue.waiting.as_ref());
             let waiting: usize = waiting.map(|waiting| waiting.allocated()).sum();
-            connection.protocol.allocated() + connection.link.allocated() + waiting
+            let Connection { protocol, link, channel, .. } = connection;
+            protocol.allocated() + link.allocated() + channel.allocated() + waiting
         })
     }
 

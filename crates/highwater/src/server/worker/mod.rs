@@ -77,7 +77,7 @@ use highwater_core::time::{Clock, Instant};
 use self::accept::Acceptor;
 use self::connections::{Agenda, Connection, Connections};
 use self::encode::Encoder;
-use self::exchange::ExchangeId;
+use self::exchange::Item;
 use self::protocol::{Http, Protocol};
 use self::tasks::Tasks;
 use self::turn::Turn;
@@ -93,6 +93,8 @@ use crate::proxies::TrustedProxies;
 pub(in crate::server) use self::accept::BACKLOG;
 pub(crate) use self::accept::ListenerTerms;
 pub(in crate::server) use self::body_memory::BodyMemory;
+#[cfg(feature = "sim")]
+pub(crate) use self::channel::{Opened, Seal, Sealer};
 pub(crate) use self::inbox::Inbox;
 pub(in crate::server) use self::room::RoomPolicy;
 pub(in crate::server) use self::run::{Phase, serve as run};
@@ -171,7 +173,7 @@ struct Parsing<S> {
 struct Parts<C> {
     metrics: Arc<WorkerMetrics>,
     turn: Turn<C>,
-    admission: WorkerAdmission<ExchangeId>,
+    admission: WorkerAdmission<Item>,
     tasks: Tasks,
     encoder: Encoder,
     body_memory: BodyMemory,
@@ -279,7 +281,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         for id in connections.ids() {
             let connection = connections.get_mut(id);
             if connection.is_open {
-                connection.protocol.drain(&mut connection.link, parts.turn.now);
+                connection.drain(parts.turn.now);
                 agenda.touch(id, connection);
             }
         }
@@ -330,13 +332,17 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
                 break;
             }
             let connections = &state.connections;
-            let hung_up_at = |waiting: &ExchangeId| connections.hung_up_at(*waiting);
+            let hung_up_at = |waiting: &Item| connections.hung_up_at(waiting.exchange());
             let next = state.parts.admission.next(now, hung_up_at);
             let Some((entry, refuse)) = next else { break };
-            let Some(mut at) = state.named(entry.item) else { continue }; // It is closed.
+            let Some(mut at) = state.named(entry.item.exchange()) else { continue }; // It is closed.
             looked_at += 1;
-            if !at.gives_up(&entry, driver) {
-                at.resume(&entry, refuse);
+            if at.gives_up(&entry, driver) {
+                continue;
+            }
+            match entry.item {
+                Item::Exchange(_) => at.resume(&entry, refuse),
+                Item::Handshake(_) => at.resume_handshake(&entry, refuse),
             }
         }
         state.parts.admission.end_queue();

@@ -9,7 +9,7 @@ use highwater_core::driver::Driver;
 use highwater_core::limit::ClientKey;
 use highwater_core::time::Clock;
 
-use super::exchange::{Exchange, ExchangeId};
+use super::exchange::{Exchange, Item};
 use super::protocol::Protocol;
 use super::turn::Turn;
 use super::{Parts, WorkerState};
@@ -25,8 +25,9 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         let Parts { admission, clients, turn, .. } = parts;
         let until = turn.clock.now() + TURN_MAX;
         let mut is_over = false;
-        admission.order(|waiting: &ExchangeId| {
-            let Some(id) = connections.lookup(*waiting) else {
+        admission.order(|waiting: &Item| {
+            let waiting = waiting.exchange();
+            let Some(id) = connections.lookup(waiting) else {
                 return Some(clients.of(None)); // It is closed, and leaves the queue unseen.
             };
             if is_over {

@@ -110,6 +110,11 @@ impl Statistics {
         self.record(exchange, Outcome::Refused);
     }
 
+    /// A handshake is refused for load.
+    pub(super) fn refused_handshake(&mut self) {
+        self.refused += 1;
+    }
+
     fn record(&mut self, exchange: &Exchange, outcome: Outcome) {
         let Exchange { endpoint, started: ready, deadline, .. } = exchange;
         let (endpoint, ready, deadline) = (*endpoint, *ready, *deadline);

@@ -223,7 +223,11 @@ impl Peer for Client {
             return Ok(());
         }
         let heard = network.read(self.link, 1 + prng.below(self.read_max) as usize);
-        let is_busy = !heard.is_empty() || !self.output.is_empty();
+        let link = network.link(self.link);
+        if link.is_broken() {
+            self.output.clear(); // Its connection takes nothing more.
+        }
+        let is_busy = !heard.is_empty() || !self.output.is_empty() || link.has_unread();
         self.input.extend(heard);
         while self.hear()? {}
         if !self.has_finished && !self.has_broken {
@@ -277,7 +281,9 @@ impl Client {
 
     /// Whether its connection may end before its streams are answered.
     pub(super) fn is_excused(&self, network: &Network) -> bool {
-        self.has_broken || network.link(self.link).has_left
+        let link = network.link(self.link);
+        // Before its handshake, nobody can be told which streams are not served.
+        self.has_broken || link.has_left || link.is_broken() || !link.is_established()
     }
 
     /// Whether the handler of `key` may believe that its client has gone.

@@ -28,9 +28,9 @@ mod world;
 use super::Report;
 use super::trace::Trace;
 
-/// Runs the simulation of `seed`.
-pub(super) fn run(seed: u64, trace: Trace) -> Result<Report, String> {
-    world::World::new(seed, trace).run()
+/// Runs the simulation of `seed`, over sealed connections if `is_sealed`.
+pub(super) fn run(seed: u64, is_sealed: bool, trace: Trace) -> Result<Report, String> {
+    world::World::new(seed, is_sealed, trace).run()
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
         let seeds = seeds.map_or(60, |seeds| seeds.parse().expect("a number of seeds"));
         let (mut failed, mut answers) = (Vec::new(), 0);
         for seed in 0..seeds {
-            let run = || run(seed, Trace::default());
+            let run = || run(seed, seed % 2 == 1, Trace::default());
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             match ran.unwrap_or_else(|_| Err("panicked".into())) {
                 Ok(report) => answers += report.answers,
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn deterministic() {
         for seed in [1, 5, 9] {
-            let run = || run(seed, Trace::default());
+            let run = || run(seed, false, Trace::default());
             assert_eq!(run(), run());
         }
     }

@@ -9,6 +9,7 @@ use highwater_core::prng::Prng;
 use super::super::faults::Faults;
 use super::super::network::Network;
 use super::super::runner::Runner;
+use super::super::sealed::ToySealer;
 use super::super::{Report, Trace};
 use super::app::{Shared, app};
 use super::client::Client;
@@ -29,7 +30,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, trace: Trace) -> Self {
+    pub(super) fn new(seed: u64, is_sealed: bool, trace: Trace) -> Self {
         restart_request_ids(seed);
         let mut prng = Prng::from_seed(seed ^ 0x5eed_0f57_2ea3);
         let is_stormy = prng.chance(1, 2);
@@ -58,6 +59,10 @@ impl World {
         let app = app(Arc::clone(&shared));
         let config = ServerConfig { limits, ..ServerConfig::default() };
         let mut config = WorkerConfig::new(app, &config);
+        if is_sealed {
+            network.sealed = Some(Prng::from_seed(seed ^ 0x5ea1));
+            config.listeners[0].sealer = Some(Arc::new(ToySealer::default()));
+        }
         if defers {
             config.terms.turn_max = Duration::ZERO; // One request a turn: the others wait.
         }

@@ -1,5 +1,6 @@
 //! One run: its clients, its limits, and turn after turn until nothing is left to do.
 
+mod totals;
 mod turn;
 
 use std::sync::Arc;
@@ -23,13 +24,14 @@ use super::network::Network;
 use super::oracle::{self, Ending};
 use super::runner::Runner;
 use super::script;
+use super::sealed::ToySealer;
 use super::trace::Trace;
-use super::witness::{Around, EVICTION_AGE_MIN, Excuse, Watch};
+use super::witness::{Around, EVICTION_AGE_MIN, Watch};
 use crate::admission::gate::{Bound, WorkerGate};
 use crate::admission::{Fair, Shed};
 use crate::app::restart_request_ids;
 use crate::metrics::WorkerMetrics;
-use crate::server::{ListenerTerms, ServerConfig, WorkerConfig};
+use crate::server::{ListenerTerms, Sealer, ServerConfig, WorkerConfig};
 
 /// How long a connection counts as having work before its first request has come.
 const FRESH_MAX: Duration = Duration::from_millis(100);
@@ -50,6 +52,8 @@ pub(super) struct World {
     runner: Runner<http1::Connection, Client>,
     metrics: Arc<WorkerMetrics>,
     shared: Arc<Shared>,
+    /// Seals connections, if some are sealed.
+    sealer: Option<Arc<ToySealer>>,
     watches: Vec<Watch>,
     plan: Plan,
     drained_at: Option<Instant>,
@@ -149,7 +153,7 @@ fn beyond(listeners: u32) -> u32 {
 }
 
 fn gated(is_gated: bool) -> ListenerTerms {
-    ListenerTerms { is_gated, shared_by: 1 }
+    ListenerTerms { is_gated, ..ListenerTerms::default() }
 }
 
 impl World {
@@ -188,6 +192,14 @@ impl World {
             false => vec![gated(true)],
         };
         network.listen(listeners.len());
+        let mut listeners = listeners;
+        let sealer = kinds.seals(seed).then(|| Arc::new(ToySealer::default()));
+        if let Some(sealer) = &sealer {
+            network.sealed = Some(Prng::from_seed(seed ^ 0x5ea1));
+            for terms in listeners.iter_mut().step_by(2) {
+                terms.sealer = Some(Arc::clone(sealer) as Arc<dyn Sealer>);
+            }
+        }
         let mut config = WorkerConfig {
             connections_max: plan.connections_max,
             listeners,
@@ -206,6 +218,7 @@ impl World {
             runner,
             metrics,
             shared,
+            sealer,
             watches,
             plan,
             drained_at: None,
@@ -402,34 +415,5 @@ impl World {
             report.fingerprint = report.fingerprint.rotate_left(7) ^ client.hash;
         }
         Ok(report)
-    }
-
-    /// The worker's counters match what has happened.
-    fn check_totals(&self) -> Result<(), String> {
-        let (network, metrics) = (self.runner.network(), &self.metrics);
-        let same = |what: &str, counted: u64, happened: u64| match counted == happened {
-            true => Ok(()),
-            false => Err(format!("{what}: {counted} were counted, {happened} happened")),
-        };
-        same("connections", metrics.connections.get(), network.accepted)?;
-        same("open connections", metrics.connections_active.get(), 0)?;
-        same("bytes read", metrics.bytes_read.get(), network.delivered)?;
-        same("bytes written", metrics.bytes_written.get(), network.commanded)?;
-        same("durations", metrics.durations_counted(), metrics.requests())?;
-        let begun = |watch: &Watch| watch.at_hand() + usize::from(watch.reader.is_inside());
-        let answered: usize = self.watches.iter().map(begun).sum();
-        // An answer that was ready when its connection broke is counted, but was never seen.
-        let broke = |(client, watch): (&Client, &Watch)| {
-            let link = network.link(client.link);
-            link.has_left || link.was_reset || watch.excuse == Some(Excuse::HalfClosed)
-        };
-        let unseen = self.runner.clients.iter().zip(&self.watches).any(broke);
-        let requests = metrics.requests();
-        if requests != answered as u64 && !(unseen && requests > answered as u64) {
-            return Err(format!("{requests} requests were counted, {answered} were answered"));
-        }
-        let begun = self.shared.detached_begun.load(std::sync::atomic::Ordering::Relaxed);
-        let done = self.shared.detached_done.load(std::sync::atomic::Ordering::Relaxed);
-        same("detached handlers that came to their end", done as u64, begun as u64)
     }
 }

@@ -42,6 +42,10 @@ impl World {
             self.backlogged_at = self.runner.network().turn_at;
         }
         // Time that no deadline needed, and in which no message or event came, was wasted.
+        let begun = self.sealer.as_ref().map_or(0, |sealer| sealer.take_begun());
+        if self.plan.defers && begun > 1 {
+            return Err(format!("{begun} handshakes in a turn that has time for one"));
+        }
         self.runner.look_at_turn(wasted && events == 0 && !had_backlog)
     }
 

@@ -8,31 +8,38 @@ use highwater_core::http::Reject;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::connections::Connection;
-use super::super::exchange::ExchangeId;
+use super::super::exchange::Item;
 use super::super::inbox::Done;
 use super::super::protocol::{Expired, Protocol};
 use super::ConnectionMut;
 use crate::admission::queue::Entry;
 use crate::admission::worker::Demand;
 use crate::app::BodyError;
-use crate::metrics::{Rejection, Timeout};
+use crate::metrics::{HandshakeFailure, Rejection, Timeout};
 
 impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// The output in flight was sent.
     pub(in super::super) fn sent(&mut self) {
         let Connection { channel, link, .. } = &mut *self.connection;
         channel.sent();
+        if channel.has_rest() {
+            link.on_progress(self.parts.turn.now);
+            return self.touch();
+        }
         link.on_sent(self.parts.turn.now);
         if channel.is_closing() || channel.has_ended() {
             return;
         }
         let has_content = self.pump();
-        let Connection { link, protocol, .. } = &*self.connection;
+        let Connection { link, protocol, channel, .. } = &*self.connection;
         if has_content {
             self.touch();
         } else if link.has_carry() {
             self.read_on();
-        } else if link.has_output() || protocol.holds_output(link, &self.parts.encoder.limits) {
+        } else if link.has_output()
+            || protocol.holds_output(link, &self.parts.encoder.limits)
+            || channel.is_sealed()
+        {
             self.touch();
         } else {
             // The deadline that applies now (idle, lingering) may be earlier than that of the write, and the
@@ -78,6 +85,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
 
     /// The peer has finished sending, and all that it sent has been received.
     pub(in super::super) fn eof(&mut self) {
+        if self.connection.link.is_eof() {
+            return; // Its channel was closed before.
+        }
         self.connection.link.on_eof();
         self.hung_up();
         self.read_on();
@@ -122,6 +132,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             n += 1;
         }
         self.turn_to(0);
+        if self.connection.channel.gives_up_handshake() {
+            self.parts.metrics.handshakes.fail(HandshakeFailure::Closed);
+        }
         self.parts.admission.change(self.connection.demand, Demand::None);
     }
 
@@ -156,7 +169,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
 
     /// The timer has fired.
     pub(in super::super) fn expire(&mut self) {
-        if self.is_ending() {
+        if self.is_ending() || self.connection.channel.is_waiting() {
             return;
         }
         self.touch();
@@ -179,6 +192,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             Expired::Close => {
                 if protocol.idle_since(link).is_some() {
                     metrics.timeout(if *is_fresh { Timeout::Header } else { Timeout::Idle });
+                }
+                if channel.gives_up_handshake() {
+                    metrics.handshakes.fail(HandshakeFailure::Timeout);
                 }
                 channel.end(Close::Fin);
             }
@@ -208,7 +224,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// refuse requests. Then it is given up.
     pub(in super::super) fn gives_up(
         &mut self,
-        entry: &Entry<ExchangeId>,
+        entry: &Entry<Item>,
         driver: &mut impl Driver,
     ) -> bool {
         let Connection { link, channel, is_suspect, .. } = &mut *self.connection;
@@ -223,7 +239,10 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         if gives_up {
             // The client has disconnected, or has only finished sending: the server cannot tell which.
             // Without overload both are served.
-            self.exchange().give_up();
+            match entry.item {
+                Item::Exchange(_) => self.exchange().give_up(),
+                Item::Handshake(_) => self.connection.link.abort(),
+            }
             self.parts.metrics.rejected(Rejection::QueueHungUp);
             self.touch();
         }

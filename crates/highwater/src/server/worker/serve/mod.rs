@@ -8,6 +8,7 @@
 //!
 //! ```text
 //!  ConnectionMut   request.rs     bytes in: every complete request is answered, or waits
+//!                  sealed.rs      bytes in, where they are sealed: the handshake, and what records hold
 //!                  connection.rs  output sent, deadlines, clients that disconnect, the end
 //!  ExchangeMut     begin.rs       one request: route, judge, call
 //!                  answer.rs      an outcome: a response at once, a future, a job
@@ -22,10 +23,11 @@ mod connection;
 mod deadline;
 mod refuse;
 mod request;
+mod sealed;
 mod stream;
 
 use highwater_core::driver::ConnId;
-use highwater_core::time::Clock;
+use highwater_core::time::{Clock, Instant};
 
 use super::accept::Acceptor;
 use super::connections::{Agenda, Connection, Connections};
@@ -113,8 +115,11 @@ impl<'w, C: Clock, P: Protocol> ConnectionMut<'w, C, P> {
     /// Makes sure that the connection is checked no later than at its next deadline.
     #[inline]
     pub(super) fn arm(&mut self) {
-        let Connection { link, protocol, streams, .. } = &*self.connection;
-        let mut deadline = protocol.deadline(link, &self.parts.encoder.limits);
+        let Connection { link, protocol, streams, channel, .. } = &*self.connection;
+        let mut deadline = match channel.is_waiting() {
+            false => protocol.deadline(link, &self.parts.encoder.limits),
+            true => Instant::MAX, // Its peer has done its part.
+        };
         deadline = deadline.min(self.exchanges.get_mut(streams.first()).2.due());
         for &(_, index) in streams.more() {
             deadline = deadline.min(self.exchanges.get_mut(index).2.due());

@@ -18,7 +18,7 @@ use highwater_core::time::{Clock, Instant};
 
 use super::super::connections::Connection;
 use super::super::encode::Rest;
-use super::super::exchange::{Exchange, ExchangeId, Named};
+use super::super::exchange::{Exchange, Item, Named};
 use super::super::protocol::{Next, Pending, Protocol, Step, Stream, StreamId};
 use super::super::waiting::Waiting;
 use super::super::{Parsing, Parts};
@@ -37,9 +37,19 @@ type Waited = (Box<Waiting>, Arrival);
 
 impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// The fast path borrows the driver's buffer; only incomplete input is copied.
-    pub(in super::super) fn receive(&mut self, bytes: &[u8]) {
+    #[inline]
+    pub(in super::super) fn receive(&mut self, bytes: &mut [u8]) {
         self.parts.metrics.bytes_read.add(bytes.len() as u64);
         self.connection.channel.received();
+        match self.connection.channel.is_sealed() {
+            false => self.take_in(bytes),
+            true => self.receive_sealed(bytes),
+        }
+    }
+
+    /// Serves bytes of the protocol.
+    #[inline(always)]
+    pub(super) fn take_in(&mut self, bytes: &[u8]) {
         let now = self.parts.turn.now;
         let (_, _, first) = self.exchanges.get_mut(self.at);
         if first.is_queued() {
@@ -67,11 +77,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     }
 
     /// A request that has waited is started, or refused for `refuse`; then the input behind it is served.
-    pub(in super::super) fn resume(
-        &mut self,
-        entry: &Entry<ExchangeId>,
-        refuse: Option<Rejection>,
-    ) {
+    pub(in super::super) fn resume(&mut self, entry: &Entry<Item>, refuse: Option<Rejection>) {
         let now = self.parts.turn.now;
         let (waiting, next_ready) = self.exchange().unpark(entry.ready);
         let carry = self.connection.link.take_carry();
@@ -316,7 +322,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
             waiting.body = Some(collected);
         }
         self.exchange.queue.waiting = Some(waiting);
-        let item = self.id;
+        let item = Item::Exchange(self.id);
         self.parts.admission.enqueue(class, Entry { item, ready, deadline });
     }
 

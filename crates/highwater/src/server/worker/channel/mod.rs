@@ -1,14 +1,30 @@
 //! What passes between a connection and the driver, and the last command about it.
 //!
-//! A channel carries the bytes of a protocol. Today it is plain: the driver's bytes are the protocol's.
-//! TLS will be a second kind, here and nowhere else: records in and plaintext out ahead of
-//! `Connection::receive`, plaintext in and records out in `Worker::flush_one`, its close_notify before a
-//! shutdown, and its handshake's deadline beside the protocol's.
+//! A channel carries the bytes of a protocol. There are two kinds:
 //!
-//! Invariants: at most one send is in flight; after a send that ends the connection, and after a close, no
-//! further command names it.
+//! ```text
+//!  plain    the driver's bytes are the protocol's
+//!  sealed   received bytes ─▶ open ─▶ plaintext           a handshake first, then records, by a `Seal`
+//!           output         ─▶ seal ─▶ bytes to send
+//! ```
+//!
+//! A plain channel costs one comparison where bytes pass. How a sealed one works is in `sealed`; what a kind of seal has
+//! to do, in `seal`.
+//!
+//! Nothing else writes how a connection is closed. Invariants: at most one send is in flight; after a send that ends
+//! the connection, and after a close, no further command names it; a sealed channel ends with its closing message,
+//! unless it is reset.
 
-use highwater_core::driver::{Close, Reading, Then};
+mod seal;
+mod sealed;
+
+use highwater_core::driver::{Close, Output, Reading, Then};
+use highwater_core::http::Limits;
+use highwater_core::link::Link;
+use highwater_core::time::Instant;
+
+pub(crate) use self::seal::{Opened, Seal, Sealer};
+pub(super) use self::sealed::Sealed;
 
 /// The state of one channel.
 #[derive(Debug)]
@@ -25,6 +41,8 @@ pub(in crate::server) struct Channel {
     reading: Reading,
     /// The driver was commanded to read nothing more, and so it still reports resets.
     is_watched: bool,
+    /// Its seal; a plain channel has none.
+    sealed: Option<Box<Sealed>>,
 }
 
 impl Channel {
@@ -36,7 +54,57 @@ impl Channel {
         close: None,
         reading: Reading::Once,
         is_watched: false,
+        sealed: None,
     };
+
+    /// From the first byte on it is sealed by `seal`.
+    pub(super) fn seal(&mut self, seal: Box<dyn Seal>) {
+        self.sealed = Some(Box::new(Sealed::new(seal)));
+    }
+
+    /// Whether it is sealed.
+    #[inline]
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.is_some()
+    }
+
+    /// Takes the seal out, so that plaintext can be borrowed from it while the connection changes.
+    pub(super) fn take_seal(&mut self) -> Option<Box<Sealed>> {
+        self.sealed.take()
+    }
+
+    /// Gives the seal back.
+    pub(super) fn put_seal(&mut self, sealed: Box<Sealed>) {
+        self.sealed = Some(sealed);
+    }
+
+    /// Whether its handshake waits in the queue.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| sealed.is_waiting())
+    }
+
+    /// Whether its handshake is not complete, so that no protocol is spoken yet.
+    pub(super) fn is_shaking_hands(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| sealed.is_shaking_hands())
+    }
+
+    /// Whether a handshake is given up with this: it was not complete. Once.
+    pub(super) fn gives_up_handshake(&mut self) -> bool {
+        self.sealed.as_mut().is_some_and(|sealed| sealed.give_up())
+    }
+
+    /// Whether a part of the output that the link has given away is still to be sealed.
+    #[inline]
+    pub(super) fn has_rest(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| sealed.has_rest())
+    }
+
+    /// Bytes of memory that its seal has allocated.
+    #[cfg(feature = "sim")]
+    pub(super) fn allocated(&self) -> usize {
+        self.sealed.as_ref().map_or(0, |sealed| sealed.allocated())
+    }
 
     /// Bytes were received: if one delivery was asked for, it has been made.
     #[inline]
@@ -46,10 +114,10 @@ impl Channel {
         }
     }
 
-    /// Whether a send is in flight.
+    /// Whether a send is in flight, or the next portion of the same output is to follow.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
-        self.is_sending
+        self.is_sending || self.has_rest()
     }
 
     /// Whether it was closed.
@@ -66,8 +134,37 @@ impl Channel {
 
     /// Whether output may be sent now.
     #[inline]
-    pub(super) fn may_send(&self) -> bool {
+    fn may_send(&self) -> bool {
         !self.is_sending && !self.has_ended
+    }
+
+    /// Takes what is to be sent now, and what follows it, if output may be sent. [`Channel::sends`] is next.
+    #[inline(always)]
+    pub(super) fn take_output(
+        &mut self,
+        link: &mut Link,
+        limits: &Limits,
+        now: Instant,
+    ) -> Option<(Output, Then)> {
+        if !self.may_send() {
+            return None;
+        }
+        match &mut self.sealed {
+            None => link.take_output(now),
+            Some(sealed) => sealed.take_output(link, limits, now),
+        }
+    }
+
+    /// The message that a sealed channel sends before it is closed without output, if there is one to send. The send
+    /// is then under way, and a close follows it.
+    pub(super) fn take_farewell(&mut self, link: &mut Link, now: Instant) -> Option<Output> {
+        if !self.may_send() || self.is_closing {
+            return None;
+        }
+        let output = self.sealed.as_mut()?.take_farewell()?;
+        link.on_send(now);
+        self.sends(Then::Close);
+        Some(output)
     }
 
     /// A send is commanded; `then` says what follows it.
