@@ -20,7 +20,7 @@ use crate::content::precondition::{Validators, Verdict, judge};
 /// The handler runs in any case: what is saved is the way to the client. To refuse a `PUT` that is not about the current state,
 /// a handler takes [`Preconditions`](crate::Preconditions).
 ///
-/// Give it after [`compression`](super::Compression), which is to be around it.
+/// Give it after `compression`, which is to be around it.
 ///
 /// ```
 /// use highwater::layers::etag;

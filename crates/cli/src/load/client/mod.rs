@@ -246,7 +246,7 @@ impl<D: Wire> Client<D> {
     /// gives their time.
     ///
     /// # Errors
-    /// As [`Dial::poll`].
+    /// As [`Dial::poll`](highwater_sys::dial::Dial::poll).
     pub(crate) fn turn(
         &mut self,
         now: Instant,
