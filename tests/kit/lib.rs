@@ -28,5 +28,5 @@ pub use client::{Answer, Client, get, request};
 pub use disk::SmallDisk;
 pub use load::Load;
 pub use port::lasting_ports;
-pub use process::{Process, program};
+pub use process::{Process, cpu_of, program};
 pub use wait::{PATIENCE, eventually, eventually_some, within};

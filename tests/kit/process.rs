@@ -195,13 +195,7 @@ impl Process {
     /// # Panics
     /// If it has ended.
     pub fn cpu(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()));
-        let stat = stat.expect("the process lives");
-        // Behind the name in parentheses: state, …, and as the 12th and 13th utime and stime.
-        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
-        let ticks: u64 =
-            fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-        Duration::from_millis(ticks * 10) // USER_HZ is 100 on every Linux there is.
+        cpu_of(self.id()).expect("the process lives")
     }
 
     /// Sends it a signal, as `kill` names it.
@@ -261,6 +255,15 @@ impl Drop for Process {
 fn field(line: &str, key: &str) -> Option<SocketAddr> {
     let mut words = line.split_whitespace();
     words.find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
+}
+
+/// The CPU time that a process has used; `None` if there is none of this id.
+pub fn cpu_of(id: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // Behind the name in parentheses: state, …, and as the 12th and 13th utime and stime.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Some(Duration::from_millis(ticks * 10)) // USER_HZ is 100 on every Linux there is.
 }
 
 #[cfg(test)]

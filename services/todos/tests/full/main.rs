@@ -12,12 +12,14 @@
 //! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
 //! | `visible.rs` | how soon every instance shows a write: a measurement, run by `make todos-visible` |
 //! | `workers.rs` | how much two workers apply beside one: a measurement, run by `make todos-workers` |
+//! | `record.rs` | where a measurement ran, and its record |
 //! | `stage.rs` | the service's processes, and a client |
 #![forbid(unsafe_code)]
 
 mod deployed;
 mod near;
 mod partitions;
+mod record;
 mod restarts;
 mod restores;
 mod servers;

@@ -26,6 +26,7 @@ use tokio_postgres::NoTls;
 
 use highwater_testkit::{Answer, PATIENCE, Process, lasting_ports};
 
+use crate::record;
 use crate::servers::repository;
 use crate::stage::{Client, Stage};
 
@@ -420,22 +421,14 @@ fn report(delays: &[Delay], load: &Load, took: Duration) {
         "{late} of {} were seen later than {WITHIN_MS} ms after they were applied",
         delays.len()
     );
-    let first = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output().expect("it runs");
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    };
+    let mut environment = record::environment();
+    environment["at_us"] = now_us().into();
     let record = json!({
         "name": "todos-visible",
-        "environment": {
-            "network": "loopback", "kernel": first("uname", &["-r"]), "cpus": first("nproc", &[]),
-            "commit": first("git", &["rev-parse", "HEAD"]), "at_us": now_us(),
-        },
+        "environment": environment,
         "load": {"reads_per_s": reads, "writes_per_s": writes, "todos": TODOS, "instances": 2, "workers": 1},
         "within_ms": WITHIN_MS, "late": late, "seen": delays.len(), "rows": rows,
     });
-    if let Ok(path) = std::env::var("VISIBLE_OUT") {
-        let text = serde_json::to_string_pretty(&record).expect("it is JSON");
-        std::fs::write(path, text + "\n").expect("it can be written");
-    }
+    record::write("VISIBLE_OUT", &record);
     assert!(late * 100 <= delays.len(), "more than one in a hundred is late");
 }

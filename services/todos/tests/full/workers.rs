@@ -13,10 +13,11 @@ use std::process::Command;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use highwater_testkit::{Process, within};
+use highwater_testkit::{Process, cpu_of, within};
 use serde_json::{Value, json};
 use tokio_postgres::NoTls;
 
+use crate::record;
 use crate::servers::rows;
 use crate::stage::Stage;
 
@@ -119,18 +120,11 @@ fn cpu(instance: &Process, workers: &[Process]) -> Cpu {
     // Nothing else that runs meanwhile has this name.
     let ids = Command::new("pgrep").args(["-x", "postgres"]).output().expect("there is pgrep");
     let ids = String::from_utf8(ids.stdout).expect("numbers");
-    let of_postgres = ids.lines().filter_map(|id| {
-        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        Some(
-            fields[11..13]
-                .iter()
-                .map(|field| field.parse::<f64>().expect("ticks") / 100.0)
-                .sum::<f64>(),
-        )
-    });
-    let of_workers = workers.iter().map(|worker| worker.cpu().as_secs_f64());
-    [of_postgres.sum(), of_workers.sum(), instance.cpu().as_secs_f64()]
+    // A backend may have ended since.
+    let of_postgres = ids.lines().filter_map(|id| cpu_of(id.parse().expect("a number")));
+    let of_postgres: Duration = of_postgres.sum();
+    let of_workers: Duration = workers.iter().map(Process::cpu).sum();
+    [of_postgres, of_workers, instance.cpu()].map(|time| time.as_secs_f64())
 }
 
 fn report(measured: &[Value]) {
@@ -146,21 +140,11 @@ fn report(measured: &[Value]) {
         ratios[0],
         ratios[ROUNDS - 1]
     );
-    let first = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output().expect("it runs");
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    };
     let record = json!({
         "name": "todos-workers",
-        "environment": {
-            "network": "loopback", "kernel": first("uname", &["-r"]), "cpus": first("nproc", &[]),
-            "commit": first("git", &["rev-parse", "HEAD"]),
-        },
+        "environment": record::environment(),
         "commands": COMMANDS, "partitions": 4, "rows": measured,
         "two_over_one": {"median": median, "least": ratios[0], "greatest": ratios[ROUNDS - 1]},
     });
-    if let Ok(path) = std::env::var("WORKERS_OUT") {
-        let text = serde_json::to_string_pretty(&record).expect("it is JSON");
-        std::fs::write(path, text + "\n").expect("it can be written");
-    }
+    record::write("WORKERS_OUT", &record);
 }
