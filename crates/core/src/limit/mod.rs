@@ -40,6 +40,8 @@
 //! | `Standing` | `STAND` | 4 | patiences in a row with a queue too long that make it standing | less: a burst is refused; more: a closed loop waits in vain for longer | rule | `a_closed_loop_stands`, `a_page_is_no_overload` |
 //! | `Standing` | `ABANDONED_PERCENT` | 50 | share of given-up requests among those started from which on the queue is too long for its clients | less: a few impatient clients count as many; more: work is done in vain | rule: most of them | `a_few_impatient_clients_are_no_overload` |
 //! | `Standing` | `LEAVING` | 2 | windows of that in a row until such requests are dropped | less: false alarms; more: goodput lost at the onset | measured in the model | `a_few_impatient_clients_are_no_overload`, `the_first_seconds` |
+//! | `Standing` | `OUTLASTING` | 4 | windows in a row in which clients leave after the wait of those who are started | less: false alarms; more: goodput lost at the onset | measured in the model | `a_few_clients_that_leave_are_no_overload`, `clients_that_leave_are_seen` |
+//! | `Leavers` | `SHORTER`, `LONGER`, `OTHERS`, `WEIGHT` | 1/4, 1/16, 1/8, 1/8 | how near a wait must be to the mean wait of those who leave, how many may be elsewhere, and how much one more changes the mean | less: clients whose patience differs are not seen; more: impatient clients among patient ones are taken for an overload | guess | `a_few_clients_that_leave_are_no_overload`, `clients_that_leave_are_seen` |
 //! | `Standing` | `CHANCE_PERCENT` | 1 | share that may be chance: of dropped requests after half a patience, of a standing queue's time without work, of refusals at the end of a trial | less: chance makes it standing, and longer; more: loads just above the capacity do not, and a worker idles beside refusals | rule: the excess; arithmetic (M/M/1/K) | `clients_that_give_up_are_seen`, `the_first_seconds` |
 //! | `Standing` | `EMPTY_PERCENT` | 50 | share of time with an empty queue that ends standing at once | less: it ends in a pause of the overload; more: it lasts longer than the load | guess | `it_ends_with_the_load` |
 //! | `Trial` | `FACTOR`, `STEPS_MAX` | 4, 3 | each step of a trial lets requests wait this many times as long as before | less: retrying crowds are taken for an overload; more: longer waits during a trial | guess | `clients_that_retry_at_once_keep_no_queue_standing` |
@@ -71,6 +73,7 @@ mod aimd;
 mod fixed;
 mod hill_climb;
 mod knee;
+mod leavers;
 mod lenience;
 mod level;
 mod queue_delay;

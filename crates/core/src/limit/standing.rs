@@ -30,6 +30,8 @@
 //! started first: in order of arrival, each would be started just when its client gives up. This
 //! refuses no request, and is enough if the clients of one burst have disconnected. If clients
 //! still give up after half a patience, and the queue was never short, the queue is standing.
+//! The same follows if clients leave, their requests with them, and in windows in a row those that
+//! are started have waited for just as long (`leavers.rs`).
 //!
 //! **Standing ends** when, over one patience, the time with an empty queue would have been enough
 //! to serve the refused requests: then the capacity suffices. It also ends at once when the queue
@@ -49,6 +51,7 @@
 
 use core::time::Duration;
 
+use super::leavers::{Finding, Leavers};
 use super::trial::{FACTOR, Trial};
 use super::turn::{CHANCE_PERCENT, CROWD, Turn, is_still};
 use crate::time::Instant;
@@ -89,6 +92,11 @@ const ABANDONED_PERCENT: u64 = 50;
 /// `a_few_impatient_clients_are_no_overload` and `the_first_seconds` notice a wrong value.
 const LEAVING: u32 = 2;
 
+/// Windows in a row in which clients leave after the wait of those who are started. Four: a burst whose clients are
+/// impatient has two of them when its queue is as long as their patience. `a_few_clients_that_leave_are_no_overload` and
+/// `clients_that_leave_are_seen` notice a wrong value.
+const OUTLASTING: u32 = 4;
+
 /// A standing queue ends at once if it was empty for this percentage of [`WINDOWS`] windows. A
 /// guess; `it_ends_with_the_load` notices a wrong value.
 const EMPTY_PERCENT: u32 = 50;
@@ -119,6 +127,9 @@ pub struct Standing {
     /// dropped.
     leaving: u32,
     dropping: Option<Dropping>,
+    /// How long those who leave have waited; and how many windows in a row nobody has outlasted them.
+    leavers: Leavers,
+    outlasting: u32,
     /// The two spans that decide when standing ends.
     brief: Relief,
     long: Relief,
@@ -178,6 +189,8 @@ impl Standing {
             stood: 0,
             leaving: 0,
             dropping: None,
+            leavers: Leavers::default(),
+            outlasting: 0,
             brief: relief,
             long: relief,
             trial: Trial::from(now),
@@ -217,6 +230,17 @@ impl Standing {
     /// Total time with an empty queue.
     pub fn empty(&self) -> Duration {
         self.empty
+    }
+
+    /// A request is started from the queue, after it has waited for `wait`.
+    #[inline]
+    pub fn on_start(&mut self, wait: Duration) {
+        self.leavers.on_start(wait);
+    }
+
+    /// A client has left that had waited for `wait`, and its request has left the queue with it.
+    pub fn on_leave(&mut self, wait: Duration) {
+        self.leavers.on_leave(wait);
     }
 
     /// Takes in one turn. Returns whether the queue is now standing.
@@ -277,6 +301,11 @@ impl Standing {
             let grew = came * 100 >= self.window.started * INFLOW_PERCENT && came > 0;
             self.growing = if grew { self.growing + 1 } else { 0 };
             self.leaving = if self.window.was_given_up() { self.leaving + 1 } else { 0 };
+            match self.leavers.take_finding() {
+                Finding::TooLong => self.outlasting += 1,
+                Finding::Unchanged => {}
+                Finding::ShortEnough => self.outlasting = 0,
+            }
             let is_too_long_for_them = self.leaving > 0 && turn.waiting > CROWD;
             if is_too_long_for_them && self.growing >= WINDOWS {
                 self.begin_to_stand(turn.ended);
@@ -318,6 +347,8 @@ impl Standing {
         self.stood = 0;
         self.leaving = 0;
         self.dropping = None;
+        self.leavers = Leavers::default();
+        self.outlasting = 0;
     }
 
     /// Whether clients have given up for a while, although their requests were dropped.
@@ -325,12 +356,14 @@ impl Standing {
         if turn.waiting <= CROWD {
             // Not an overload; but clients may still wait only because other requests are dropped.
             self.leaving = 0;
+            self.outlasting = 0;
             self.dropping = self.dropping.map(|_| Dropping::from(turn.ended));
             return false;
         }
         let Some(dropping) = &mut self.dropping else {
-            if self.leaving >= LEAVING {
+            if self.leaving >= LEAVING || self.outlasting >= OUTLASTING {
                 self.leaving = 0;
+                self.outlasting = 0;
                 self.dropping = Some(Dropping::from(turn.ended));
             }
             return false;

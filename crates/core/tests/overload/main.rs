@@ -122,6 +122,54 @@ fn a_few_impatient_clients_are_no_overload() {
     }
 }
 
+/// Purpose: the same where the requests of clients that give up leave the queue with them, as behind a proxy that resets
+/// their connections: nothing in the queue tells that it is too long.
+#[test]
+fn clients_that_leave_are_seen() {
+    for load in [1.05, 1.1, 1.2, 1.4, 2.0, 5.0] {
+        for patience in [100 * MS, 200 * MS, 500 * MS] {
+            for service in [PLAIN, Service::Exponential(1_100 * US)] {
+                let mut world = World::new(1, service);
+                world.impatient = (1000, patience);
+                world.leaves = true;
+                world.are_kept = true;
+                world.load(0.5);
+                world.run(3 * S);
+                world.load(load);
+                let grows = (patience as f64 / (load - 1.0)) as u64;
+                world.run(grows + 2 * S);
+                let good = world.total(|tenth| tenth.good);
+                world.run(20 * S);
+                let share = (world.total(|tenth| tenth.good) - good) as f64 * 1.1e-3 / 20.0;
+                println!("{service:?} at {load}, {patience} ns: {share:.3} of the capacity");
+                assert!(share > 0.85, "{service:?} at {load}, {patience} ns: {share}");
+            }
+        }
+    }
+}
+
+/// Purpose: and a few of them among many that wait are not an overload, whether their patience is shorter than the
+/// queue or longer than most of it.
+#[test]
+fn a_few_clients_that_leave_are_no_overload() {
+    for share in [20, 100, 300] {
+        for patience in [30 * MS, 60 * MS] {
+            let mut world = World::new(1, Service::Constant(MS));
+            world.impatient = (share, patience);
+            world.leaves = true;
+            world.clients(100);
+            world.run(30 * S);
+            assert!(!world.has_stood(), "{share} of 1000, {patience} ns");
+        }
+        let mut world = World::new(1, Service::Exponential(MS));
+        world.impatient = (share, 30 * MS);
+        world.leaves = true;
+        world.load(0.9);
+        world.run(300 * S);
+        assert!(!world.has_stood(), "{share} of 1000 at random");
+    }
+}
+
 /// Purpose: a burst whose clients have all disconnected does not cause later clients to be refused.
 #[test]
 fn a_burst_that_was_given_up_is_dropped() {

@@ -128,6 +128,8 @@ pub(crate) struct World {
     deadline: u64,
     /// Clients in a thousand that give up after so long.
     pub(crate) impatient: (u64, u64),
+    /// Their requests leave the queue with them.
+    pub(crate) leaves: bool,
     /// How long a refused client waits before it tries again.
     pub(crate) back_off: u64,
     /// Connections are kept, so that the gate is open and the queue refuses requests.
@@ -178,6 +180,7 @@ impl World {
             service,
             deadline: 200 * MS,
             impatient: (0, 0),
+            leaves: false,
             back_off: BACK_OFF,
             are_kept: false,
             now: 0,
@@ -278,6 +281,7 @@ impl World {
         self.take_arrivals();
         let target = self.standing.short_target().as_nanos() as u64;
         let (mut refused, mut started, mut abandoned) = (0, 0, 0);
+        abandoned += self.take_leavers();
         while self.waiting() > 0 && (self.now < began + THINK_MAX || started + refused == 0) {
             let stands = self.standing.stands();
             if let Some(fair) = self.fair.as_mut().filter(|fair| stands || fair.len() > 0) {
@@ -324,6 +328,7 @@ impl World {
                 }
             }
             started += 1;
+            self.standing.on_start(Duration::from_nanos(self.now - request.sent));
             self.serve(request);
         }
         let refused = refused + self.told_by_gate();
@@ -339,6 +344,27 @@ impl World {
         if stands && !stood || self.now >= self.sampled_at + S / 10 {
             self.sample();
         }
+    }
+
+    /// The requests of clients that have left are gone.
+    fn take_leavers(&mut self) -> u32 {
+        if !self.leaves {
+            return 0;
+        }
+        let (now, short) = (self.now, self.standing.short_target());
+        let is_there = |request: &Request| now - request.sent <= request.patience;
+        let (there, gone) = self.queue.drain(..).partition::<VecDeque<_>, _>(is_there);
+        self.queue = there;
+        let mut counted = 0;
+        for request in gone {
+            let wait = Duration::from_nanos(now - request.sent);
+            if wait > short {
+                self.standing.on_leave(wait);
+                counted += 1;
+            }
+            self.leave(request);
+        }
+        counted
     }
 
     /// The gate's refusals that the worker learns of in this turn.

@@ -13,6 +13,12 @@ fn law(service: Service, load: f64) -> f64 {
 /// random, some are always late, and the worker is idle now and then.
 #[test]
 fn the_first_seconds() {
+    for leaves in [false, true] {
+        first_seconds(leaves);
+    }
+}
+
+fn first_seconds(leaves: bool) {
     const SEEDS: u64 = 10;
     for service in [Service::Constant(1_000 * US), Service::Exponential(1_000 * US)] {
         for load in [1.2, 2.0, 5.0, 10.0] {
@@ -21,13 +27,16 @@ fn the_first_seconds() {
             let share = |seed| {
                 let mut world = World::new(seed, service);
                 world.impatient = (1000, 200 * MS);
+                world.leaves = leaves;
                 world.load(load);
                 world.run(5 * S);
                 world.total(|tenth| tenth.good) as f64 * service.mean() / 5e9 / law(service, load)
             };
             let mean = (1..=SEEDS).map(share).sum::<f64>() / SEEDS as f64;
-            println!("{service:?} at {load}: {mean:.3} of the law over five seconds");
-            assert!(mean >= least, "{service:?} at {load}: {mean}");
+            println!(
+                "{service:?} at {load}, leaves {leaves}: {mean:.3} of the law over five seconds"
+            );
+            assert!(mean >= least, "{service:?} at {load}, leaves {leaves}: {mean}");
         }
     }
 }

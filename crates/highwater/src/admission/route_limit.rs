@@ -142,6 +142,11 @@ impl RouteLimit {
         self.max.load(Relaxed)
     }
 
+    /// Whether this limit, or that of a group around it, is found by measuring.
+    fn is_found(&self) -> bool {
+        self.search.is_some() || self.outer.as_ref().is_some_and(|outer| outer.is_found())
+    }
+
     /// How many permits are held.
     pub(crate) fn held(&self) -> u32 {
         self.held.load(Relaxed)
@@ -166,6 +171,12 @@ impl Permit {
     /// A failure is not counted as capacity: a back end that is down fails quickly.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         self.is_answered = !status.is_server_error();
+    }
+
+    /// The permit of a request that another protocol follows, which may last for days: it counts against numbers. A
+    /// limit that is found would learn nothing from it, and gets it back.
+    pub(crate) fn kept(self) -> Option<Permit> {
+        (!self.limit.is_found()).then_some(self)
     }
 }
 
@@ -277,6 +288,21 @@ mod tests {
         assert_eq!((two.held(), group.held()), (1, 2));
         drop((first, second));
         assert_eq!((one.held(), two.held(), group.held()), (0, 0, 0));
+    }
+
+    /// Purpose: what goes on behind an answer counts against a number, and never against a limit that is found by how
+    /// long answers take, not even that of a group.
+    #[test]
+    fn kept_permits() {
+        let group = RouteLimit::new(1.into(), None);
+        let kept = group.enter(at(0)).and_then(Permit::kept);
+        assert!(kept.is_some() && group.enter(at(0)).is_none());
+        drop(kept);
+        assert_eq!(group.held(), 0);
+        let found = RouteLimit::new(Concurrency::Auto, None);
+        let within = RouteLimit::new(1.into(), Some(Arc::clone(&found)));
+        assert!(within.enter(at(0)).and_then(Permit::kept).is_none());
+        assert_eq!((within.held(), found.held()), (0, 0));
     }
 
     /// Purpose: a limit that is found follows a back end of 16 places, in time that is an argument; it

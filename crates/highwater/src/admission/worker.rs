@@ -367,7 +367,19 @@ impl<T> WorkerAdmission<T> {
             }
         }
         let newest_first = drops && !self.standing.stands();
-        self.queue.pop(now, Leave { may_refuse: sheds, newest_first })
+        let next = self.queue.pop(now, Leave { may_refuse: sheds, newest_first });
+        if let Some((entry, None)) = &next {
+            self.standing.on_start(now - entry.ready);
+        }
+        next
+    }
+
+    /// The client of a queued request, ready at `ready`, has left, and the request leaves the queue with it.
+    pub(crate) fn left(&mut self, ready: Instant, now: Instant) {
+        if gave_up(ready, Some(now), self.standing.short_target()) {
+            self.abandoned += 1;
+            self.standing.on_leave(now - ready);
+        }
     }
 
     /// Whether a queued request, ready at `ready`, has been given up by its client, which hung up at `hung_up_at`;
