@@ -185,6 +185,11 @@ load-thousand: ## Is a server that answers ever reported as dead? A thousand ove
 	cargo build --profile fast --locked -p highwater-cli -p highwater-arena
 	scripts/load-thousand.sh
 
+.PHONY: autobahn
+autobahn: ## Run Autobahn's 301 cases for WebSocket servers, over io_uring and epoll; downloads kosoku once
+	cargo build --profile fast --locked -p highwater-arena
+	scripts/autobahn.sh
+
 .PHONY: bench-selftest
 bench-selftest: ## Check that the harness finds a real difference of 300 ns, and none where there is none; two minutes, quiet machine
 	cargo build --release --locked -p highwater-cli --examples

@@ -31,6 +31,8 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-ingest", Some(&["highwater"])),
     ("highwater-todos", Some(&["highwater", "highwater-kit"])),
     ("highwater-example-axum", Some(&["highwater"])),
+    ("highwater-example-chat", Some(&["highwater"])),
+    ("highwater-example-everything", Some(&["highwater"])),
     ("highwater-example-postgres", Some(&["highwater"])),
     ("highwater-tests", None),
     ("highwater-skip", Some(&[])),
@@ -46,12 +48,12 @@ const CORE_DEPENDENCIES: &[&str] = &["bytes"];
 
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
 const MODULES: &[&[&str]] = &[
-    &["choice", "content", "escape", "proxies"],
+    &["choice", "content", "escape", "proxies", "secret"],
     &["logging", "machine"],
     &["cache", "metrics"],
     &["admission"],
     &["app"],
-    &["files", "layers"],
+    &["auth", "files", "layers", "sse", "websocket"],
     &["server"],
     &["tower"],
     &["sim"],

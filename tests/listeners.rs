@@ -162,7 +162,7 @@ fn one_that_cannot_be_had() {
     UnixStream::connect(&path).expect("it is untouched");
     drop(live);
     let said = complaint(&mut server(&["--listen", "127.0.0.1:80,tsl"]));
-    let expected = "--listen \"127.0.0.1:80,tsl\" (from a flag): the option \"tsl\" is unknown; use http1, and mode=OCTAL";
+    let expected = "--listen \"127.0.0.1:80,tsl\" (from a flag): the option \"tsl\" is unknown; use http1 or http2, and mode=OCTAL";
     assert!(said.contains(expected), "{said}");
 }
 

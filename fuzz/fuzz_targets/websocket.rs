@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn read(role: Role, bytes: &[u8], part: usize) -> Vec<String> {
-    let (mut decoder, mut seen) = (Decoder::new(role, Limits { message_max: MESSAGE_MAX }), Vec::new());
+    let (mut decoder, mut seen) = (Decoder::new(role, Limits { message_max: MESSAGE_MAX, frame_max: MESSAGE_MAX }), Vec::new());
     for mut input in bytes.chunks(part) {
         loop {
             match decoder.next(&mut input) {

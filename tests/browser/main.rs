@@ -1,10 +1,12 @@
 //! Do the page on the metrics port and the documentation's site work in a real browser?
 //!
 //! A server in a process of its own, that is asked, killed and started again, and a browser that
-//! looks at it meanwhile; `site.rs` has what is about the site.
+//! looks at it meanwhile; `site.rs` has what is about the site, `docs.rs` about the page of an interface, `events.rs` WebSockets and server-sent events.
 #![forbid(unsafe_code)]
 
 mod browser;
+mod docs;
+mod events;
 mod site;
 
 use std::net::SocketAddr;

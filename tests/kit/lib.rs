@@ -17,16 +17,20 @@
 mod addresses;
 mod client;
 mod disk;
+mod document;
 mod load;
 mod log;
 mod port;
 mod process;
+mod schemathesis;
 mod wait;
 
 pub use addresses::refuses_wrong_addresses;
 pub use client::{Answer, Client, get, request};
 pub use disk::SmallDisk;
+pub use document::{Call, Document};
 pub use load::Load;
 pub use port::lasting_ports;
 pub use process::{Process, cpu_of, program};
+pub use schemathesis::schemathesis;
 pub use wait::{PATIENCE, eventually, eventually_some, within};

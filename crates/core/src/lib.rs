@@ -26,4 +26,5 @@ pub mod protocol;
 pub mod route;
 pub mod time;
 pub mod timer;
+pub mod versions;
 pub mod websocket;

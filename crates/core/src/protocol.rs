@@ -43,6 +43,18 @@ impl StreamId {
     pub const CONNECTION: StreamId = StreamId(0);
 }
 
+/// Which versions of HTTP a connection may speak: what its listener allows, or what its channel has negotiated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Versions {
+    /// All: HTTP/2 where the first bytes are its preface (RFC 9113 §3.3, prior knowledge), and HTTP/1 else.
+    #[default]
+    Both,
+    /// HTTP/1.0 and HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
 /// A request whose handling can begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -103,6 +115,49 @@ pub enum Expired {
     BodyFailed(Reject),
     /// Reset: the peer has finished sending, and its answer has made no progress for too long.
     HalfClosed,
+    /// A stream was reset, whose peer does not read its answer. The connection goes on.
+    Stalled,
+    /// The connection was idle, or did not ask in time. The protocol has ended it, and said so.
+    Ended,
+}
+
+/// Why a protocol has ended a connection in its own words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// The server drains, or wants no further requests on this connection.
+    Drained,
+    /// It was idle for too long, or has never asked.
+    Idle,
+    /// It does not begin as the protocol does.
+    Foreign,
+    /// The peer broke a rule: the name of its error.
+    Error(&'static str),
+}
+
+/// What there is to count of a protocol with streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Streams opened.
+    pub streams: u32,
+    /// Streams that the peer has reset.
+    pub resets_in: u32,
+    /// Streams that were reset for the peer's mistakes.
+    pub resets_out: u32,
+    /// Streams refused as too many.
+    pub refused: u32,
+    /// The connection was ended.
+    pub farewell: Option<Farewell>,
+}
+
+impl Report {
+    /// What has come together since the last call.
+    #[inline]
+    pub fn take(&mut self) -> Option<Report> {
+        match self {
+            Report { streams: 0, resets_in: 0, resets_out: 0, refused: 0, farewell: None } => None,
+            report => Some(core::mem::take(report)),
+        }
+    }
 }
 
 /// The server's side of one connection.
@@ -118,8 +173,8 @@ pub trait Protocol: Sized {
     where
         Self: 'a;
 
-    /// A connection accepted at `now`.
-    fn new(now: Instant) -> Self;
+    /// A connection accepted at `now`, or whose channel was established then. It may speak `versions`.
+    fn new(now: Instant, versions: Versions) -> Self;
 
     // ---- inputs
 
@@ -157,6 +212,12 @@ pub trait Protocol: Sized {
     /// holds the peer back.
     fn wants_input(&self, link: &Link, limits: &Limits) -> bool;
 
+    /// Whether something of the input is held back that [`Protocol::advance`] could find now.
+    #[inline]
+    fn holds_input(&self) -> bool {
+        false
+    }
+
     /// Whether output is held back that [`Protocol::flush`] could add now.
     #[inline]
     fn holds_output(&self, _link: &Link, _limits: &Limits) -> bool {
@@ -169,6 +230,12 @@ pub trait Protocol: Sized {
 
     /// When [`Protocol::on_deadline`] should be called; [`Instant::MAX`] for never.
     fn deadline(&self, link: &Link, limits: &Limits) -> Instant;
+
+    /// What is to be counted since the last call.
+    #[inline]
+    fn take_report(&mut self) -> Option<Report> {
+        None
+    }
 
     /// Bytes of memory it has allocated on the heap, without its link.
     fn allocated(&self) -> usize;
@@ -202,6 +269,12 @@ pub trait Stream {
 
     /// The link of its connection.
     fn link(&self) -> &Link;
+
+    /// Bytes of answers that are encoded or kept, and not taken yet, on all streams.
+    #[inline]
+    fn pending(&self) -> usize {
+        self.link().pending()
+    }
 
     /// Lends its link an empty buffer: see [`Link::needs_buffer`].
     fn lend_buffer(&mut self, buffer: Vec<u8>);

@@ -78,6 +78,7 @@
 //! * [`Server`] serves a router, configured by [`ServerConfig`], the environment, or [`ServerArgs`].
 //! * [`FromRequest`] lists what handlers may take, [`IntoResponse`] what they may return.
 //! * [`layer`] and [`layers`] cover routes: authentication, access logs, CORS, security headers.
+//! * [`websocket`](mod@websocket) and [`sse`] keep connections open: messages both ways, and events.
 //! * [`testing`] serves a router in tests, without a port.
 //! * [`serve`] runs an axum application.
 //!
@@ -88,11 +89,16 @@
 //! | `json` | yes | [`Json`], [`Form`], [`Query`] and [`Path`] with serde |
 //! | `cli` | yes | [`ServerArgs`]: settings from flags, the environment and a TOML file |
 //! | `tower` | | [`serve`], [`Router::nest_service`], layers and services of the tower ecosystem |
+//! | `tls` | | `Tls`: listeners that speak TLS; builds ring, which needs a C compiler |
+//! | `self-signed` | | a certificate for development, `Tls::self_signed()` |
 //! | `testing` | | [`testing::Client`]; for `[dev-dependencies]` |
 //! | `files` | | `files::StaticFiles`: a folder, served below a path |
 //! | `compression` | | `layers::compression`: gzip, brotli, zstd; builds libzstd, which needs a C compiler |
 //! | `validation` | | `Valid`: values that their own rules allow, by `#[derive(garde::Validate)]` |
 //! | `headers` | | `TypedHeader`, and the `headers` crate |
+//! | `openapi` | | `openapi`: a document of the interface, made of signatures, and a page that shows it |
+//! | `auth`, `jwt` | | `auth`: who is asking, by password, by token, by signed token |
+//! | `multipart` | | `multipart`: forms with files, part by part |
 //! | `cookies` | | `cookies`: cookies that answers set, plain, signed and encrypted |
 //! | `journal` | | [`journal`]: a durable record log |
 //! | `batcher` | | [`batcher`]: records into batches, batches into sinks |
@@ -104,6 +110,8 @@
 
 pub mod admission;
 pub mod app;
+#[cfg(feature = "auth")]
+pub mod auth;
 pub mod cache;
 mod choice;
 mod content;
@@ -115,13 +123,17 @@ pub mod logging;
 pub mod machine;
 pub mod metrics;
 pub mod proxies;
+#[cfg(any(feature = "auth", feature = "cookies"))]
+mod secret;
 pub mod server;
 #[cfg(feature = "sim")]
 pub mod sim;
+pub mod sse;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "tower")]
 pub mod tower;
+pub mod websocket;
 
 pub use app::*;
 pub use bytes::Bytes;
@@ -135,8 +147,12 @@ pub use http::{self, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri
 #[cfg(feature = "cli")]
 pub use server::args::ServerArgs;
 pub use server::{Limits, Running, Server, ServerConfig, ServerError};
+#[cfg(feature = "tls")]
+pub use server::{Pem, Tls};
+pub use sse::Sse;
 #[cfg(feature = "tower")]
 pub use tower::serve;
+pub use websocket::{WebSocket, WebSocketUpgrade, websocket};
 
 /// The programs in README.md and docs are compiled, and most of them run, as documentation.
 #[cfg(doctest)]
@@ -153,10 +169,16 @@ mod pages {
     struct Testing;
     #[doc = include_str!("../../../docs/streaming.md")]
     struct Streaming;
+    #[doc = include_str!("../../../docs/websocket-and-sse.md")]
+    struct WebSocketAndSse;
     #[doc = include_str!("../../../docs/tls.md")]
     struct Tls;
     #[doc = include_str!("../../../docs/content.md")]
     struct Content;
     #[doc = include_str!("../../../docs/layers.md")]
     struct Layers;
+    #[doc = include_str!("../../../docs/openapi.md")]
+    struct OpenApi;
+    #[doc = include_str!("../../../docs/auth.md")]
+    struct Auth;
 }

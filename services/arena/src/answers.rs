@@ -1,12 +1,13 @@
-//! Routes whose answers take long to send: `/sse` because its events come one by one, `/bytes` because it is large.
+//! Routes whose answers take long to send: `/sse` because its events come one by one, `/bytes` because it is large, `/ws`
+//! because its client decides how long it lasts.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
-use highwater::{Body, Error, Query, Response, Router};
+use highwater::sse::Event;
+use highwater::{Closed, Error, Query, Response, Router, Sse, WebSocket, websocket};
 use serde::Deserialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
@@ -14,6 +15,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 const EVENTS_MAX: u64 = 1_000_000;
 /// Longest pause between two events; beyond it 400.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Most bytes of one message on `/ws`; beyond it the client is closed with 1009.
+const MESSAGE_MAX: usize = 16 * 1024 * 1024;
 /// Most bytes of one answer; beyond it 400.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -31,13 +34,23 @@ struct Size {
     n: usize,
 }
 
-/// Adds `/sse` and `/bytes`.
+/// Adds `/sse`, `/bytes` and `/ws`.
 pub fn routes(router: Router) -> Router {
-    router.get("/sse", events).get("/bytes", bytes)
+    // There is nothing to protect, and conformance suites send up to 16 MiB.
+    let echo = websocket(echo).any_origin().message_max(MESSAGE_MAX).frame_max(MESSAGE_MAX);
+    router.get("/sse", events).get("/bytes", bytes).get("/ws", echo)
+}
+
+/// Sends every message back.
+async fn echo(mut socket: WebSocket) -> Result<(), Closed> {
+    while let Some(message) = socket.recv().await {
+        socket.send(message).await?;
+    }
+    Ok(())
 }
 
 /// An event stream: `n` events, one every `ms` milliseconds, numbered from 0.
-async fn events(Query(Stretch { n, ms }): Query<Stretch>) -> Result<Response, Error> {
+async fn events(Query(Stretch { n, ms }): Query<Stretch>) -> Result<Sse, Error> {
     let pause = Duration::from_millis(ms);
     if n > EVENTS_MAX {
         return Err(Error::bad_request(format!("n is more than {EVENTS_MAX}; ask for less")));
@@ -45,8 +58,7 @@ async fn events(Query(Stretch { n, ms }): Query<Stretch>) -> Result<Response, Er
     if pause > PAUSE_MAX {
         return Err(Error::bad_request("ms is more than a minute; ask for less"));
     }
-    let events = Events { next: 0, count: n, pauses: pauses(pause) };
-    Ok(Response::from(Body::stream(events)).with_content_type("text/event-stream"))
+    Ok(Sse::new(Events { next: 0, count: n, pauses: pauses(pause) }))
 }
 
 /// None if no pause is asked for.
@@ -65,18 +77,18 @@ struct Events {
 }
 
 impl Stream for Events {
-    type Item = Result<String, Infallible>;
+    type Item = Event;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         if self.next == self.count {
             return Poll::Ready(None);
         }
         if let Some(pauses) = &mut self.pauses {
             ready!(pauses.poll_tick(cx));
         }
-        let event = format!("data: {}\n\n", self.next);
+        let event = Event::data(self.next.to_string());
         self.next += 1;
-        Poll::Ready(Some(Ok(event)))
+        Poll::Ready(Some(event))
     }
 }
 
@@ -91,6 +103,7 @@ fn bytes(Query(Size { n }): Query<Size>) -> Result<Response, Error> {
 #[cfg(test)]
 mod tests {
     use highwater::testing::{Client, Response};
+    use highwater::websocket::Message;
 
     use super::*;
 
@@ -110,6 +123,19 @@ mod tests {
             assert_eq!(response.header("content-type"), Some("text/event-stream"));
         }
         assert_eq!(get("/sse?n=0&ms=60000").text(), "");
+    }
+
+    /// Purpose: messages come back as they were, text as text and bytes as bytes; a client that does not ask for a WebSocket
+    /// is told to, which is what HttpArena probes.
+    #[test]
+    fn echoes() {
+        let client = Client::new(routes(Router::new()));
+        let mut socket = client.websocket("/ws");
+        for message in [Message::from("hello"), Message::from(vec![0_u8; 100_000])] {
+            socket.send(message.clone());
+            assert_eq!(socket.recv(), Some(message));
+        }
+        assert_eq!(client.get("/ws").status.as_u16(), 426);
     }
 
     /// Purpose: a download has the size that was asked for.

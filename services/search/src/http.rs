@@ -1,4 +1,4 @@
-//! The service's HTTP interface: two routes, and one shape for all errors.
+//! The service's HTTP interface: two routes, one shape for all errors, and the document of both.
 //!
 //! `GET /search` is answered on the worker that received it, from one snapshot:
 //!
@@ -16,9 +16,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use highwater::cache::{Cache, CacheLimits, CacheStats};
-use highwater::{Body, Error, FromRequest, Handler, Request, Response, Router, StatusCode, fixed};
+use highwater::openapi::api;
+use highwater::{
+    Body, Error, FromRequest, Handler, Json, Request, Response, Router, StatusCode, fixed,
+};
 
 use crate::catalog::Catalog;
+use crate::openapi::{Found, openapi};
 use crate::query::Range;
 use crate::wire::{CONTENT_TYPE, ErrorCode, HEALTHY};
 
@@ -55,13 +59,21 @@ impl Search {
 pub fn router(search: Arc<Search>) -> Router {
     let answer = move |Asked(range): Asked| json(search.answer(range));
     Router::new()
-        .get("/search", answer.name("search"))
+        .openapi(openapi())
+        .get(
+            "/search",
+            api(answer)
+                .operation_id("search")
+                .summary("The events between two dates")
+                .returns::<Json<Found>>()
+                .name("search"),
+        )
         .get("/health", fixed(json(HEALTHY)).name("health"))
         .errors(error)
 }
 
 /// The range that a request asks for. Refused if a parameter cannot be read.
-struct Asked(Range);
+pub(crate) struct Asked(Range);
 
 impl FromRequest for Asked {
     #[inline]

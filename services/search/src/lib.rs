@@ -22,6 +22,7 @@ pub mod http;
 pub mod index;
 pub mod metrics;
 pub mod money;
+mod openapi;
 pub mod poller;
 pub mod provider;
 pub mod query;

@@ -3,7 +3,7 @@
 
 mod service;
 
-use highwater_testkit::Process;
+use highwater_testkit::{Call, Document, Process, schemathesis};
 use service::{provider, search, wait_for_poll};
 use tempfile::TempDir;
 
@@ -201,4 +201,35 @@ fn metrics() {
     assert_eq!(metric(r#"search_plans_skipped_total{reason="price"}"#), 0.0);
     assert!(metric("search_last_success_timestamp_seconds") > 1.7e9);
     assert_eq!(search.get_metrics("/readyz").status, 200);
+}
+
+/// Purpose: what `/openapi.json` says is what the service does, with events and without, and for errors.
+#[test]
+fn the_document_is_true() {
+    let (search, _provider, _directory) = service();
+    let document = Document::new(search.get("/openapi.json").text());
+    assert_eq!(document.problems(), Vec::<String>::new());
+    assert!(search.get("/docs").text().starts_with("<!doctype html>"));
+    let check = |call: &Call, target: &str, status: u16| {
+        let answer = search.get(target);
+        assert_eq!(answer.status, status, "{target}");
+        document.check(call, status, answer.header("content-type"), &answer.body).expect(target);
+    };
+    let calls = document.calls();
+    assert_eq!(calls.len(), 2);
+    for call in &calls {
+        check(call, &call.target, 200);
+        if call.template == "/search" {
+            check(call, "/search?starts_at=2021-02-10&ends_at=2021-06-30", 200);
+            check(call, "/search?starts_at=2030-01-01", 200);
+            check(call, "/search?starts_at=x", 400);
+        }
+    }
+}
+
+/// Purpose: so it is for whatever a client may send that the document allows, and much that it does not.
+#[test]
+fn the_document_is_true_for_values_that_nobody_thought_of() {
+    let (search, _provider, _directory) = service();
+    schemathesis(&format!("http://{}/openapi.json", search.address), &[]);
 }

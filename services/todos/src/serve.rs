@@ -13,7 +13,7 @@ use highwater::server::{Running, Server, Signals};
 use highwater_kit::ending::{Failure, say};
 
 use crate::args::{RepartitionArgs, SeedArgs, TodosArgs, TokenArgs};
-use crate::auth::{Keys, issue};
+use crate::auth::{issue, tokens};
 use crate::engine;
 use crate::http::{self, Counts, Service};
 use crate::metrics;
@@ -47,7 +47,7 @@ pub fn todos(
     let service = Arc::new(Service {
         reads: Arc::clone(&engine.reads),
         queue: Arc::clone(&engine.queue),
-        keys: Arc::new(Keys::new(secret)),
+        tokens: tokens(secret),
         bounds: args.bounds(),
         parts: engine.parts.clone(),
         counts: Counts::default(),

@@ -2,7 +2,10 @@
 
 mod service;
 
-use highwater_testkit::{Answer, Client, Process, eventually, eventually_some, get, request};
+use highwater_testkit::{
+    Answer, Call, Client, Document, Process, eventually, eventually_some, get, request,
+    schemathesis,
+};
 use service::{SECRET, as_user, bearer, now, todos};
 use tempfile::TempDir;
 
@@ -262,7 +265,7 @@ fn owners_and_tokens() {
         let answer = client.call("DELETE", &path, &bearer(bad), "");
         assert_eq!(
             (answer.status, answer.header("www-authenticate")),
-            (401, Some("Bearer")),
+            (401, Some("Bearer error=\"invalid_token\"")),
             "{bad}"
         );
         assert_eq!(answer.json()["error"], "Unauthorized");
@@ -403,4 +406,58 @@ fn wrong_addresses() {
         let listen = format!("--listen={address}");
         service::command(&[&format!("--jwt-secret={SECRET}"), "--metrics=off", &data, &listen])
     });
+}
+
+/// Purpose: what `/openapi.json` says is what the service does: for each operation with and without a token, with content
+/// that it allows and with content that it does not, for a todo that is there and for one that is not.
+#[test]
+fn the_document_is_true() {
+    let (todos, mut client, _directory) = service();
+    let document = Document::new(todos.get("/openapi.json").text());
+    assert_eq!(document.problems(), Vec::<String>::new());
+    assert!(todos.get("/docs").text().starts_with("<!doctype html>"));
+    let mine = as_user("me");
+    let mut statuses = Vec::new();
+    let mut check =
+        |client: &mut Client, call: &Call, target: &str, fields: &str, content: &str| {
+            let answer = client.call(&call.method, target, fields, content);
+            let kind = answer.header("content-type");
+            document.check(call, answer.status, kind, &answer.body).expect(target);
+            statuses.push(answer.status);
+        };
+    let created = client.call("POST", "/todos?wait=applied", &mine, r#"{"title":"mine"}"#);
+    let here = format!("/todos/{}", created.member("id"));
+    let mut calls = document.calls();
+    calls.sort_by_key(|call| call.method == "DELETE"); // Last, so that the todo is there for the others.
+    assert_eq!(calls.len(), 7);
+    for call in &calls {
+        let target = if call.template == "/todos/{id}" { &here } else { &call.target };
+        let content = match &*call.method {
+            "PUT" => r#"{"completed":true}"#,
+            _ => call.content.as_ref().map_or("", |(_, content)| content.as_str()),
+        };
+        check(&mut client, call, &call.target, &mine, content);
+        check(&mut client, call, target, "", content);
+        check(&mut client, call, target, &mine, "{");
+        check(&mut client, call, target, &mine, r#"{"title":""}"#);
+        check(&mut client, call, &format!("{target}?x=y"), &mine, content);
+        check(&mut client, call, target, &mine, content);
+        if call.is_secured {
+            check(&mut client, call, &format!("{target}?wait=applied"), &mine, content);
+        }
+    }
+    for status in [200, 201, 202, 400, 401, 404, 422] {
+        assert!(statuses.contains(&status), "nothing was answered {status}");
+    }
+}
+
+/// Purpose: so it is for whatever a client may send that the document allows, and much that it does not.
+#[test]
+fn the_document_is_true_for_values_that_nobody_thought_of() {
+    let (todos, _client, _directory) = service();
+    let authorization = as_user("me");
+    schemathesis(
+        &format!("http://{}/openapi.json", todos.address),
+        &["--header", authorization.trim_end()],
+    );
 }

@@ -198,6 +198,10 @@ pub(crate) struct Args {
     #[arg(long, requires = "ws")]
     pub(crate) binary: bool,
 
+    /// WebSocket: connections to hold open besides, on which nothing is said.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "ws", value_parser = clap::value_parser!(u32).range(0..=i64::from(CONNECTIONS_MAX)))]
+    pub(crate) idle: u32,
+
     /// https: file with the certificates of the authorities to trust, in PEM [default: those of the system].
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) ca: Option<PathBuf>,

@@ -50,6 +50,9 @@ pub(crate) struct Closes {
     pub(crate) count: u64,
     /// The first reason that the server gave, in its close frame or by refusing the handshake.
     pub(crate) problem: Option<String>,
+    /// Connections of `--idle` that are open, and those that were not opened or did not stay so.
+    pub(crate) idle_open: u64,
+    pub(crate) idle_lost: u64,
 }
 
 impl Closes {
@@ -57,6 +60,8 @@ impl Closes {
     pub(crate) fn merge(&mut self, other: Closes) {
         self.count += other.count;
         self.problem = self.problem.take().or(other.problem);
+        self.idle_open += other.idle_open;
+        self.idle_lost += other.idle_lost;
     }
 
     /// The server closed a connection, with this code and reason.

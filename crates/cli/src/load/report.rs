@@ -208,7 +208,12 @@ fn handshakes(outcome: &Outcome) -> Value {
 /// What HTTP/2 came to, beside its answers; nothing without it.
 fn frames(outcome: &Outcome) -> Value {
     if let Some(frames) = &outcome.tally.ws {
-        return json!({ "ws_closes": frames.count, "ws_problem": frames.problem });
+        return json!({
+            "ws_closes": frames.count,
+            "ws_problem": frames.problem,
+            "ws_idle_open": frames.idle_open,
+            "ws_idle_lost": frames.idle_lost,
+        });
     }
     let Some(frames) = &outcome.tally.http2 else { return json!({}) };
     json!({

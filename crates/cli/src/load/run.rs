@@ -163,12 +163,12 @@ fn prepare(args: &Args) -> Result<(), String> {
     const RESERVE: u64 = 64;
     let limit = limits::raise_descriptors().map_err(|error| format!("descriptors: {error}"))?;
     let lingering = u64::from(args.threads) * LINGERING_MAX as u64;
-    let needed = u64::from(args.connections()) + lingering + RESERVE;
+    let connections = u64::from(args.connections()) + u64::from(args.idle);
+    let needed = connections + lingering + RESERVE;
     if needed > limit.soft {
         return Err(format!(
-            "{} connections need {needed} descriptors, and {} are allowed: lower --connections, or \
+            "{connections} connections need {needed} descriptors, and {} are allowed: lower --connections, or \
              raise `ulimit -n`",
-            args.connections(),
             limit.soft
         ));
     }
@@ -233,6 +233,7 @@ fn spawn(
         shared,
         number: number as usize,
         http2,
+        idle: args.idle / args.threads + u32::from(number < args.idle % args.threads),
     };
     std::thread::Builder::new()
         .name(format!("load-{number}"))
@@ -261,6 +262,8 @@ struct Load {
     shared: Arc<Shared>,
     number: usize,
     http2: Option<http2::Setup>,
+    /// Its part of the connections that are held open.
+    idle: u32,
 }
 
 impl Load {
@@ -278,7 +281,7 @@ impl Load {
         if let Some(message) =
             self.plan.requests.list.first().and_then(|request| request.ws.clone())
         {
-            let sockets = WebSockets::new(dialer, message, self.number as u64);
+            let sockets = WebSockets::new(dialer, message, self.number as u64, self.idle);
             let frames = sockets.frames();
             let (mut tally, spent) = self.drive(sockets)?;
             tally.ws = Some(frames.take());

@@ -6,7 +6,8 @@
 //!  begin     ─▶ masked frames, sent by the next poll
 //! ```
 //!
-//! Pings are answered. The mask's key is new for each frame, as RFC 6455 asks; it comes from a seed.
+//! Pings are answered. Connections of `--idle` are opened beside those of the client, which never sees them: they answer pings
+//! and close frames, and say nothing. The mask's key is new for each frame, as RFC 6455 asks; it comes from a seed.
 
 use std::cell::RefCell;
 use std::io;
@@ -22,6 +23,9 @@ use super::frames::Closes;
 use super::tally::Outcome;
 use super::upgrade::{self, Handshake, Message};
 use super::wire::{Batch, Happened, MESSAGE, Wire};
+
+/// Connections of `--idle` that are opened in one turn, so that a server's listen queue holds them. A guess.
+const OPENED_AT_ONCE: u32 = 64;
 /// Bytes of a message that is received, at most.
 const MESSAGE_MAX: usize = 64 * 1024 * 1024;
 enum State {
@@ -38,6 +42,14 @@ struct Connection {
     state: State,
     out: Vec<u8>,
     is_queued: bool,
+    /// It is held open, and is none of the client's.
+    is_idle: bool,
+}
+
+impl Connection {
+    fn new(is_idle: bool) -> Connection {
+        Connection { state: State::Dialing, out: Vec::new(), is_queued: false, is_idle }
+    }
 }
 
 /// WebSocket over connections of `D`.
@@ -45,6 +57,8 @@ pub(crate) struct WebSockets<D> {
     inner: D,
     /// What is sent to open a connection.
     message: Message,
+    /// Connections of `--idle` that are not opened yet.
+    idle_left: u32,
     shared: Shared,
 }
 
@@ -53,16 +67,42 @@ struct Shared {
     list: Vec<Option<Connection>>,
     /// Those with output.
     unsent: Vec<u32>,
+    /// Those of `--idle` that the server has ended.
+    lost: Vec<u32>,
     random: Prng,
     frames: Rc<RefCell<Closes>>,
 }
 
 impl<D: Dial> WebSockets<D> {
-    /// Connections are opened as `message` says; `seed` decides masks and keys.
-    pub(crate) fn new(inner: D, message: Message, seed: u64) -> WebSockets<D> {
-        let (list, unsent) = (Vec::new(), Vec::new());
-        let shared = Shared { list, unsent, random: Prng::from_seed(seed), frames: Rc::default() };
-        WebSockets { inner, message, shared }
+    /// Connections are opened as `message` says, and `idle` more are held; `seed` decides masks and keys.
+    pub(crate) fn new(inner: D, message: Message, seed: u64, idle: u32) -> WebSockets<D> {
+        let (list, unsent, lost) = (Vec::new(), Vec::new(), Vec::new());
+        let (random, frames) = (Prng::from_seed(seed), Rc::default());
+        let shared = Shared { list, unsent, lost, random, frames };
+        WebSockets { inner, message, idle_left: idle, shared }
+    }
+
+    fn open(&mut self, is_idle: bool) -> io::Result<ConnId> {
+        let id = self.inner.connect()?;
+        let list = &mut self.shared.list;
+        if list.len() <= id.index() {
+            list.resize_with(id.index() + 1, || None);
+        }
+        list[id.index()] = Some(Connection::new(is_idle));
+        Ok(id)
+    }
+
+    /// Opens some of the connections that are to be held, and closes those that were lost.
+    fn hold(&mut self) -> io::Result<()> {
+        for index in std::mem::take(&mut self.shared.lost) {
+            self.shared.list[index as usize] = None;
+            self.inner.close(ConnId(index));
+        }
+        for _ in 0..self.idle_left.min(OPENED_AT_ONCE) {
+            self.open(true)?;
+            self.idle_left -= 1;
+        }
+        Ok(())
     }
 
     /// Where frames are counted.
@@ -123,17 +163,24 @@ impl Shared {
     ) {
         let frames = self.frames.clone();
         let Some(connection) = self.at(id.0) else { return };
+        let is_idle = connection.is_idle;
         if let State::Shaking(reader, handshake) = &mut connection.state {
             match shake(reader, handshake, &mut bytes) {
                 Ok(false) => return,
                 Ok(true) => {
-                    let limits = Limits { message_max: MESSAGE_MAX };
+                    let limits = Limits { message_max: MESSAGE_MAX, frame_max: MESSAGE_MAX };
                     connection.state = State::Open(Decoder::new(Role::Client, limits));
-                    on_event(Happened::Io(Event::Connected(id)));
+                    match is_idle {
+                        true => frames.borrow_mut().idle_open += 1,
+                        false => on_event(Happened::Io(Event::Connected(id))),
+                    }
                 }
                 Err(problem) => {
                     connection.state = State::Over;
                     frames.borrow_mut().problem.get_or_insert(problem);
+                    if is_idle {
+                        return self.lose(id.0);
+                    }
                     return on_event(Happened::Broken(id, Outcome::Unupgraded));
                 }
             }
@@ -152,10 +199,12 @@ impl Shared {
         let key = self.key();
         let frames = self.frames.clone();
         let Some(connection) = self.at(id.0) else { return };
+        let is_idle = connection.is_idle;
         let State::Open(decoder) = &mut connection.state else { return };
         let broken = loop {
             match decoder.next(&mut bytes) {
                 Ok(None) => break None,
+                Ok(Some(Frame::Message(..))) if is_idle => {}
                 Ok(Some(Frame::Message(_, content))) => {
                     on_event(Happened::Status(id, MESSAGE));
                     on_event(Happened::Content(id, content));
@@ -179,10 +228,35 @@ impl Shared {
             }
         };
         if let Some(outcome) = broken {
+            if is_idle {
+                frames.borrow_mut().idle_open -= 1;
+                connection.state = State::Over;
+                return self.lose(id.0);
+            }
             connection.state = State::Over;
             on_event(Happened::Broken(id, outcome));
         }
         self.queue(id.0);
+    }
+
+    /// The server has ended a connection that was to be held. It is closed before the next turn.
+    fn lose(&mut self, index: u32) {
+        self.frames.borrow_mut().idle_lost += 1;
+        self.lost.push(index);
+    }
+
+    /// The server has ended a connection. Returns whether it was one that was to be held.
+    fn has_lost(&mut self, id: ConnId) -> bool {
+        let Some(connection) = self.at(id.0).filter(|connection| connection.is_idle) else {
+            return false;
+        };
+        match std::mem::replace(&mut connection.state, State::Over) {
+            State::Over => return true, // It is counted.
+            State::Open(_) => self.frames.borrow_mut().idle_open -= 1,
+            State::Dialing | State::Shaking(..) => {}
+        }
+        self.lose(id.0);
+        true
     }
 }
 
@@ -203,14 +277,7 @@ fn shake(reader: &mut Reader, handshake: &Handshake, bytes: &mut &[u8]) -> Resul
 
 impl<D: Dial> Wire for WebSockets<D> {
     fn connect(&mut self) -> io::Result<ConnId> {
-        let id = self.inner.connect()?;
-        let list = &mut self.shared.list;
-        if list.len() <= id.index() {
-            list.resize_with(id.index() + 1, || None);
-        }
-        list[id.index()] =
-            Some(Connection { state: State::Dialing, out: Vec::new(), is_queued: false });
-        Ok(id)
+        self.open(false)
     }
 
     fn begin(&mut self, id: ConnId, batch: Batch<'_>) {
@@ -245,17 +312,24 @@ impl<D: Dial> Wire for WebSockets<D> {
     }
 
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Happened<'_>)) -> io::Result<()> {
+        self.hold()?;
         self.flush();
-        let WebSockets { inner, shared, message } = self;
+        let WebSockets { inner, shared, message, .. } = self;
         inner.poll(wait, &mut |event| match event {
             Event::Connected(id) => shared.connected(id.0, message),
             Event::Received(id, bytes, arrival) => {
                 on_event(Happened::Bytes(bytes.len()));
                 shared.received(id, bytes, arrival, on_event);
             }
+            Event::Eof(id) if shared.has_lost(id) => {}
             Event::Eof(id) => on_event(Happened::Broken(id, Outcome::Truncated)),
             Event::Failed(id, failure) => {
+                let was_idle = shared.has_lost(id);
+                shared.lost.retain(|index| *index != id.0); // It is closed already.
                 shared.list[id.index()] = None;
+                if was_idle {
+                    return;
+                }
                 on_event(Happened::Io(Event::Failed(id, failure)));
             }
         })

@@ -173,6 +173,22 @@ fn every_end_has_its_counter() {
     );
 }
 
+/// Purpose: connections that are held are opened beside the users', stay open and answer pings, and are no part of the
+/// results; those that the server does not open, or ends, are counted.
+#[test]
+fn idle_connections_are_held() {
+    let address = axum();
+    let ask = |path: &str, idle| {
+        load(&[&format!("ws://{address}{path}"), "--ws", "--body", "x", "-c", "2", "--idle", idle])
+    };
+    let (json, said, status) = ask("/echo", "100");
+    assert_eq!(status, 0, "{said}{json}");
+    assert_eq!((count(&json, "ws_idle_open"), count(&json, "ws_idle_lost")), (100, 0), "{json}");
+    assert!(count(&json, "ok") > 0, "{json}");
+    let (json, ..) = ask("/gone", "10");
+    assert_eq!((count(&json, "ws_idle_open"), count(&json, "ws_idle_lost")), (0, 10), "{json}");
+}
+
 /// Purpose: a fragmented answer is one message.
 #[test]
 fn fragments_are_one_message() {

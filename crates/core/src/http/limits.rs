@@ -2,7 +2,7 @@
 //!
 //! They apply to any version of the protocol: how large, how long, how often. Only [`Limits::discard_max`] is
 //! specific to HTTP/1, which must read content that no handler reads; it is not worth a struct of its own.
-//! Further bounds of another version belong to that version.
+//! What only HTTP/2 has to bound is in [`Http2Limits`].
 
 use core::time::Duration;
 
@@ -48,8 +48,50 @@ pub struct Limits {
     /// content, encoded or in flight, beyond which no further piece is requested. 64 KiB.
     pub output_max: usize,
     /// Requests served on one connection; the last is answered with `Connection: close`.
-    /// `--max-requests-per-connection`, unlimited.
+    /// `--max-requests-per-connection`, unlimited. HTTP/2 says so by GOAWAY.
     pub requests_max: u32,
+    /// What only HTTP/2 has to bound.
+    pub http2: Http2Limits,
+}
+
+/// The bounds of one HTTP/2 connection, beside those that it shares with HTTP/1.
+///
+/// A client that exceeds a rate gets GOAWAY with `ENHANCE_YOUR_CALM`, and its connection ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http2Limits {
+    /// Most streams at a time, as `SETTINGS_MAX_CONCURRENT_STREAMS` says; beyond it `REFUSED_STREAM`, after which the
+    /// request can be sent again. 128: RFC 9113 §6.5.2 asks for 100 at least, and pages with
+    /// more requests than that are rare.
+    pub streams_max: u32,
+    /// Bytes of content that a client may send on a stream before its handler takes some. 256 KiB: at a round trip of
+    /// 100 ms that is 2.5 MB per second.
+    pub window: u32,
+    /// The same for all streams of a connection; so much content of its requests can wait in memory for handlers
+    /// that do not read. 512 KiB.
+    pub connection_window: u32,
+    /// Bytes of answers that wait for the client's windows, from which on new streams are refused. 16 MiB: several
+    /// pages of pictures.
+    pub unsent_max: usize,
+    /// Streams that a client may reset, or have reset by its mistakes, before they are answered: so many per second on
+    /// average, and [`Http2Limits::streams_max`] more at once (CVE-2023-44487, CVE-2025-8671). 100.
+    pub resets_per_second: u32,
+    /// Frames that carry no request and no content (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, empty DATA, unknown ones):
+    /// so many per second on average, ten times as many at once, and four more for each frame that does
+    /// (CVE-2019-9512, -9515, -9518). 1000.
+    pub control_per_second: u32,
+}
+
+impl Default for Http2Limits {
+    fn default() -> Self {
+        Http2Limits {
+            streams_max: 128,
+            window: 256 * 1024,
+            connection_window: 512 * 1024,
+            unsent_max: 16 * 1024 * 1024,
+            resets_per_second: 100,
+            control_per_second: 1000,
+        }
+    }
 }
 
 impl Default for Limits {
@@ -70,6 +112,7 @@ impl Default for Limits {
             discard_max: 256 * 1024,
             output_max: 64 * 1024,
             requests_max: u32::MAX,
+            http2: Http2Limits::default(),
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use alloc::vec::Vec;
 
-use super::syntax::{is_token_byte, is_value_byte};
+use crate::http::syntax::{is_token_byte, is_value_byte};
 use crate::http::{Limits, Reject};
 
 /// Most bytes of chunk extensions in one body. They serve no known purpose, and cost a pass.

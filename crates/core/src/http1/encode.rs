@@ -5,8 +5,17 @@ use alloc::vec::Vec;
 use crate::http::{FieldWriter, PreparedFields};
 
 /// The header fields of a response being written. Only [`super::Connection`] makes one.
+#[derive(Debug)]
 pub struct FieldEncoder<'a> {
     pub(super) out: &'a mut Vec<u8>,
+}
+
+impl FieldEncoder<'_> {
+    /// The same fields, for another writer.
+    #[inline(always)]
+    pub(crate) fn reborrow(&mut self) -> FieldEncoder<'_> {
+        FieldEncoder { out: self.out }
+    }
 }
 
 impl FieldWriter for FieldEncoder<'_> {

@@ -3,7 +3,7 @@
 //! Fields are distinguished by the length of their names first, so that an irrelevant one costs a comparison
 //! of numbers.
 
-use super::syntax::is_host;
+use crate::http::syntax::is_host;
 use crate::http::{REQUEST_DEADLINE, REQUEST_ID, REQUEST_TIMEOUT, Reject, Span, Version};
 
 /// The facts so far that framing and persistence depend on.

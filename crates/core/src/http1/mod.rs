@@ -24,7 +24,6 @@ mod reply;
 mod request_body;
 mod state;
 mod stream;
-mod syntax;
 mod trailers;
 
 pub use body::Decoder;

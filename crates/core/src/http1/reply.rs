@@ -305,6 +305,11 @@ impl Connection {
         }
     }
 
+    /// Whether it answers the current request and no more.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
     /// Whether a reply is owed whose head is not yet encoded.
     #[inline]
     pub fn is_reply_owed(&self) -> bool {

@@ -8,7 +8,7 @@ use super::pending::Pending;
 use super::state::{Connection, Scratch};
 use crate::http::{BodyPlan, Head, LengthMismatch, Limits, Payload};
 use crate::link::Link;
-use crate::protocol::{self, Expired, Next, Protocol, Step, StreamId};
+use crate::protocol::{self, Expired, Next, Protocol, Step, StreamId, Versions};
 use crate::time::Instant;
 
 impl Protocol for Connection {
@@ -16,7 +16,7 @@ impl Protocol for Connection {
     type Pending<'a> = Pending<'a>;
     type Stream<'a> = Stream<'a>;
 
-    fn new(now: Instant) -> Self {
+    fn new(now: Instant, _versions: Versions) -> Self {
         Connection::new(now)
     }
 

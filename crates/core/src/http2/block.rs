@@ -34,6 +34,11 @@ impl Block {
         Ok(())
     }
 
+    /// Bytes of memory it has allocated on the heap.
+    pub fn allocated(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// The whole block; its memory is the caller's.
     pub fn take(&mut self) -> Vec<u8> {
         self.frames = 0;

@@ -201,6 +201,9 @@ impl Decoder {
             kind::SETTINGS | kind::PING | kind::GOAWAY if header.stream != 0 => {
                 return Err(protocol("SETTINGS, PING or GOAWAY names a stream"));
             }
+            kind::PRIORITY_UPDATE if header.stream != 0 => {
+                return Err(protocol("PRIORITY_UPDATE is not about the connection"));
+            }
             kind::SETTINGS..=kind::SETTINGS | kind::PING..=kind::WINDOW_UPDATE => {}
             kind::DATA..=kind::CONTINUATION if header.stream == 0 => {
                 return Err(protocol("a frame of a stream names none"));
@@ -216,7 +219,7 @@ impl Decoder {
             kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION => {
                 self.open_block = (!header.has(flag::END_HEADERS)).then_some(header.stream);
             }
-            kind::PRIORITY..=kind::WINDOW_UPDATE => {}
+            kind::PRIORITY..=kind::WINDOW_UPDATE | kind::PRIORITY_UPDATE => {}
             _ => return Ok(State::Dropped(header.len)),
         }
         Ok(State::Payload(header))
@@ -291,6 +294,11 @@ fn frame(header: Header, payload: &[u8]) -> Result<Frame<'_>, Error> {
                 return Err(Error::stream(stream, ErrorCode::FRAME_SIZE_ERROR, reason));
             }
         },
+        kind::PRIORITY_UPDATE => {
+            let short = size("a PRIORITY_UPDATE frame names no stream");
+            let (stream, value) = payload.split_first_chunk().ok_or(short)?;
+            Frame::PriorityUpdate { stream: number(stream) & !(1 << 31), value }
+        }
         kind::RST_STREAM => {
             let code = payload.as_array().map(number);
             let code = code.ok_or(size("a RST_STREAM frame does not have four bytes"))?;

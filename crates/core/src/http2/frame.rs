@@ -6,7 +6,7 @@ use super::settings::Settings;
 /// Bytes of a frame's header.
 pub const HEADER_LEN: usize = 9;
 
-/// What a frame is; the numbers are those of RFC 9113 §6.
+/// What a frame is; the numbers are those of RFC 9113 §6 and RFC 9218 §7.1.
 pub mod kind {
     #![expect(missing_docs, reason = "the RFC's names")]
     pub const DATA: u8 = 0x0;
@@ -19,6 +19,7 @@ pub mod kind {
     pub const GOAWAY: u8 = 0x7;
     pub const WINDOW_UPDATE: u8 = 0x8;
     pub const CONTINUATION: u8 = 0x9;
+    pub const PRIORITY_UPDATE: u8 = 0x10;
 }
 
 /// Flags of frames; ACK and END_STREAM are one bit.
@@ -103,6 +104,13 @@ pub enum Frame<'a> {
     Priority {
         /// Its stream.
         stream: u32,
+    },
+    /// Another priority for a stream, which may not be open yet (RFC 9218 §7.1).
+    PriorityUpdate {
+        /// The stream.
+        stream: u32,
+        /// As in the field `priority`.
+        value: &'a [u8],
     },
     /// The end of a stream, at once.
     Reset {

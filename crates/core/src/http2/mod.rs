@@ -6,8 +6,8 @@
 //!  bytes ◀─ encode ◀───────────────────────────────────────────── hpack::Encoder ◀─ fields
 //! ```
 //!
-//! These are codecs: they check what a frame may contain and how large it may be. Which frame may come when is decided
-//! by what keeps the state of streams, as [`client`] does; [`Window`] counts what flow control allows. Everything is bounded: an incomplete
+//! The codecs check what a frame may contain and how large it may be. Which frame may come when is decided
+//! by what keeps the state of streams: [`Connection`], the server's side, and [`client`]; [`Window`] counts what flow control allows. Everything is bounded: an incomplete
 //! frame by `SETTINGS_MAX_FRAME_SIZE`, a field block by its limit and [`CONTINUATIONS_MAX`], the tables by their sizes.
 
 mod block;
@@ -18,6 +18,7 @@ mod error;
 mod flow;
 mod frame;
 pub mod hpack;
+pub mod server;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub use encode::PREFACE;
 pub use error::{Error, ErrorCode, Scope};
 pub use flow::Window;
 pub use frame::{Frame, HEADER_LEN, Header, flag, kind};
+pub use server::Connection;
 pub use settings::{
     FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX, Setting, Settings, WINDOW_DEFAULT, WINDOW_MAX,
 };

@@ -5,10 +5,12 @@
 //!                                     └─ control: reported at once
 //! ```
 //!
-//! A message that came in one piece and without a mask is reported where it stands; all others are copied once, which
-//! takes the mask away.
+//! [`Decoder::next`] reports a message that came in one piece and without a mask where it stands; all others are copied
+//! once, which takes the mask away. [`Decoder::next_message`] owns its input: it takes the mask away in place, and gives out
+//! a message that came in one piece as a part of that input.
 
 use alloc::vec::Vec;
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::close::{CloseCode, Error};
 use super::utf8::Utf8;
@@ -172,6 +174,47 @@ impl Decoder {
         }
     }
 
+    /// A whole message in one frame at the beginning of `input`, unmasked in place. `None`: there is something else, for
+    /// [`Decoder::next`]. Nothing is copied and nothing is allocated, but for the first message of a buffer.
+    ///
+    /// # Errors
+    /// As [`Decoder::next`].
+    #[inline]
+    pub fn next_message(&mut self, input: &mut BytesMut) -> Result<Option<(Kind, Bytes)>, Error> {
+        if self.state != State::Header || self.header.1 != 0 || self.message.is_some() {
+            return Ok(None);
+        }
+        let Some(header_len) = input.get(1).map(|second| header_len(*second)) else {
+            return Ok(None);
+        };
+        let Some(header) = input.get(..header_len) else { return Ok(None) };
+        let Ok(frame) = decode(header, self.role) else { return Ok(None) };
+        let kind = match frame.opcode {
+            opcode::TEXT => Kind::Text,
+            opcode::BINARY => Kind::Binary,
+            _ => return Ok(None),
+        };
+        let is_whole = frame.is_last && input.len() - header_len >= frame.len;
+        if !is_whole || self.limits.check(0, frame.len).is_err() {
+            return Ok(None);
+        }
+        input.advance(header_len);
+        let mut payload = input.split_to(frame.len);
+        if let Some(key) = frame.key {
+            mask::apply(key, 0, &mut payload);
+        }
+        if kind == Kind::Text && core::str::from_utf8(&payload).is_err() {
+            self.state = State::Failed(NOT_UTF8);
+            return Err(NOT_UTF8);
+        }
+        Ok(Some((kind, payload.freeze())))
+    }
+
+    /// The message that was reported last, if it is kept here because it came in several pieces.
+    pub(super) fn take_reported(&mut self) -> Option<Vec<u8>> {
+        core::mem::take(&mut self.is_reported).then(|| core::mem::take(&mut self.bytes))
+    }
+
     /// Whether a frame is a whole message that needs no copy.
     #[inline]
     fn is_in_place(&self, frame: Frame, input: &[u8]) -> bool {
@@ -222,13 +265,7 @@ impl Decoder {
             (opcode::BINARY, None) => self.message = Some(Kind::Binary),
             _ => {}
         }
-        match self.bytes.len().saturating_add(frame.len) > self.limits.message_max {
-            true => Err(Error {
-                code: CloseCode::TOO_BIG,
-                reason: "a message is larger than its limit",
-            }),
-            false => Ok(()),
-        }
+        self.limits.check(self.bytes.len(), frame.len)
     }
 
     /// Keeps a piece of a payload. False: it is text, and not UTF-8.
@@ -266,6 +303,21 @@ impl Decoder {
                 };
                 close.map(Event::Close)
             }
+        }
+    }
+}
+
+impl Limits {
+    /// Whether a frame of `len` bytes may follow `before` bytes of its message.
+    #[inline]
+    fn check(&self, before: usize, len: usize) -> Result<(), Error> {
+        let too_big = |reason| Err(Error { code: CloseCode::TOO_BIG, reason });
+        match () {
+            () if len > self.frame_max => too_big("a frame is larger than its limit"),
+            () if before.saturating_add(len) > self.message_max => {
+                too_big("a message is larger than its limit")
+            }
+            () => Ok(()),
         }
     }
 }

@@ -70,6 +70,36 @@ pub fn close(code: Option<CloseCode>, reason: &str, key: Option<[u8; 4]>, out: &
     control(opcode::CLOSE, &payload, key, out);
 }
 
+/// Bytes of the longest header of a frame without a mask.
+pub const HEADER_MAX: usize = 10;
+
+/// The header of a whole message of `len` bytes without a mask: the bytes, and how many of them count. For content that is
+/// sent without a copy behind it.
+#[inline]
+pub fn header(kind: Kind, len: usize) -> ([u8; HEADER_MAX], usize) {
+    let mut bytes = [0; HEADER_MAX];
+    bytes[0] = match kind {
+        Kind::Text => 0x80 | opcode::TEXT,
+        Kind::Binary => 0x80 | opcode::BINARY,
+    };
+    match len {
+        0..126 => {
+            bytes[1] = len as u8;
+            (bytes, 2)
+        }
+        126..=0xffff => {
+            bytes[1] = 126;
+            bytes[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+            (bytes, 4)
+        }
+        _ => {
+            bytes[1] = 127;
+            bytes[2..].copy_from_slice(&(len as u64).to_be_bytes());
+            (bytes, 10)
+        }
+    }
+}
+
 fn control(opcode: u8, payload: &[u8], key: Option<[u8; 4]>, out: &mut Vec<u8>) {
     assert!(payload.len() <= CONTROL_MAX, "a control frame has {CONTROL_MAX} bytes at most");
     any(opcode, true, payload, key, out);

@@ -6,21 +6,27 @@
 //!  bytes ◀─ encode
 //! ```
 //!
+//! A [`Session`] is a server's side of a connection: a decoder, the answers that the protocol asks for, and deadlines.
+//!
 //! It begins where the handshake ends, and knows no extension. Both roles are here: a client masks what it sends, and a
 //! server refuses what is not masked. Text is checked while it arrives, so that a message is refused at its first wrong
 //! byte. Memory is allocated for bytes received, up to [`Limits::message_max`].
 
+mod accept;
 mod close;
 mod decode;
 pub mod encode;
 mod mask;
+mod session;
 #[cfg(test)]
 mod tests;
 mod utf8;
 
+pub use accept::{accept, is_key};
 pub use close::{CloseCode, Error};
 pub use decode::{Close, Decoder, Event};
 pub use mask::apply as mask;
+pub use session::{End, Message, Session, Timing};
 
 /// Bytes of a control frame's payload, at most (RFC 6455 §5.5).
 pub const CONTROL_MAX: usize = 125;
@@ -48,11 +54,13 @@ pub enum Kind {
 pub struct Limits {
     /// Bytes of a message, in one frame or several; beyond it [`CloseCode::TOO_BIG`]. 1 MiB, as for bodies.
     pub message_max: usize,
+    /// Bytes of a frame's payload; beyond it [`CloseCode::TOO_BIG`]. 1 MiB.
+    pub frame_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { message_max: 1024 * 1024 }
+        Limits { message_max: 1024 * 1024, frame_max: 1024 * 1024 }
     }
 }
 

@@ -120,7 +120,7 @@ fn errors() {
 /// announced.
 #[test]
 fn limits() {
-    let limits = Limits { message_max: 10 };
+    let limits = Limits { message_max: 10, ..Limits::default() };
     for (parts, is_allowed) in [
         (&[10][..], true),
         (&[11], false),

@@ -24,6 +24,7 @@ use highwater_core::route::Params;
 
 use super::application::{App, Shared};
 use super::disconnected::Disconnected;
+use super::draining::Draining;
 use super::endpoint::EndpointInfo;
 use super::extract::BodyUse;
 use super::handler::Kind;
@@ -148,6 +149,11 @@ impl App {
     /// Notifies handlers that the server is draining.
     pub(crate) fn drain(&self) {
         self.shared.facts.drain.begin();
+    }
+
+    /// What handlers are notified by.
+    pub(crate) fn draining(&self) -> Draining {
+        Draining::of(&self.shared.facts.drain)
     }
 
     /// Whether a future may await the pool: that of an asynchronous layer around a blocking handler.

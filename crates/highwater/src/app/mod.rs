@@ -19,6 +19,8 @@ mod build;
 mod build_error;
 mod client_keys;
 mod covered;
+#[cfg(feature = "openapi")]
+mod described;
 mod disconnected;
 mod dispatch;
 mod draining;
@@ -28,6 +30,7 @@ mod extract;
 mod facts;
 mod fair;
 mod find;
+mod finish;
 mod finisher;
 mod fixed;
 mod guard;
@@ -36,10 +39,18 @@ mod into_response;
 mod job;
 pub mod layer;
 mod map_body;
+#[cfg(feature = "multipart")]
+pub mod multipart;
+#[cfg(feature = "json")]
+mod ndjson;
 mod offload;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 mod outcome;
 mod path_routes;
 mod prepared;
+#[cfg(feature = "json")]
+mod problem;
 mod refusal;
 mod render;
 mod report;
@@ -52,6 +63,7 @@ pub mod routing;
 mod scope;
 mod sites;
 mod stack;
+mod statuses;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -74,30 +86,41 @@ pub use extract::TypedHeader;
 pub use extract::cookie_jar as cookies;
 pub use extract::{
     Accept, AcceptLanguage, Awaited, Begun, BodyUse, Cookies, Extension, FromHeader, FromRequest,
-    FromRequestAsync, Header, MatchedPath, PeerAddr, Preconditions, RawQuery, Requirements, State,
+    FromRequestAsync, Header, MatchedPath, PeerAddr, PeerCertificates, Preconditions, RawQuery,
+    Requirements, State,
 };
 #[cfg(feature = "validation")]
 pub use extract::{FIELD_ERRORS_MAX, Holds, Valid};
 #[cfg(feature = "json")]
 pub use extract::{Form, Json, Path, Query};
+pub use finish::Finish;
 pub use fixed::{Fixed, fixed};
+pub(crate) use handler::Callable;
 pub use handler::{Blocking, Endpoint, Handler, Kind, blocking};
 #[cfg(feature = "files")]
 pub(crate) use handler::{LookedUp, Lookup};
 pub use into_response::{Html, IntoResponse, Redirect};
 pub use layer::{Layer, Next};
 pub use map_body::BodyPieces;
+#[cfg(feature = "json")]
+pub use ndjson::NdJson;
+#[cfg(feature = "json")]
+pub use problem::Problem;
 pub use request::{Headers, OwnedRequest, Request};
 pub use response::Response;
 pub use router::Router;
+pub use statuses::{Accepted, Created, NoContent};
 pub use trailing_slash::TrailingSlash;
 pub use worker_local::{PerWorker, WorkerInfo, WorkerLocal};
 
 #[cfg(feature = "tower")]
 pub(crate) use around::{Resume, to_parts};
-pub(crate) use body::{BodyFeed, ByteStream, OnUpgrade, Repr as BodyRepr, StreamFailed, channel};
 #[cfg(feature = "tower")]
-pub(crate) use body::{Content, poll_piece, sender};
+pub(crate) use body::poll_piece;
+pub(crate) use body::{
+    BodyFeed, ByteStream, Content, OnUpgrade, Repr as BodyRepr, StreamFailed, channel, keep_buffer,
+    sender,
+};
 pub(crate) use dispatch::UNWANTED_BODY;
 pub(crate) use guard::{
     Guarded, GuardedFuture, Panic, drop_guarded, guarded, has_notes as has_panicked,
@@ -105,6 +128,8 @@ pub(crate) use guard::{
 pub(crate) use job::Job;
 #[cfg(test)]
 pub(crate) use job::Submit;
+#[cfg(feature = "jwt")]
+pub(crate) use layer::on_request_per_worker;
 pub(crate) use outcome::Outcome;
 pub(crate) use prepared::FixedResponse;
 pub(crate) use request::RequestBody;

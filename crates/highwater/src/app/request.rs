@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -29,6 +29,7 @@ use super::guard::drop_guarded;
 use super::outcome::Outcome;
 use super::response::Response;
 use super::target::Target;
+use crate::proxies::TrustedProxies;
 
 /// The application of a request, as far as the request, its handler and its layers use it.
 pub(super) trait Application: fmt::Debug + Send + Sync {
@@ -351,11 +352,12 @@ impl Request<'_> {
         self.with_head(|head| head.query())
     }
 
-    /// The protocol version: `HTTP_10` or `HTTP_11`.
+    /// The protocol version: `HTTP_10`, `HTTP_11` or `HTTP_2`.
     pub fn version(&self) -> http::Version {
         match self.with_head(|head| head.version()) {
             Version::Http10 => http::Version::HTTP_10,
             Version::Http11 => http::Version::HTTP_11,
+            Version::Http2 => http::Version::HTTP_2,
         }
     }
 
@@ -415,6 +417,32 @@ impl Request<'_> {
     /// handler, or [`Router::peer_addresses`](super::Router::peer_addresses). The peer of a Unix socket has none.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peer
+    }
+
+    /// The client's address: the peer's, unless that is a trusted proxy that names another (`X-Forwarded-For`, `Forwarded`). The
+    /// application has to ask for peers, as for [`peer`](Request::peer). `None` for the peer of a Unix socket, unless
+    /// `proxies` trust it and it names a client.
+    ///
+    /// ```
+    /// use highwater::proxies::TrustedProxies;
+    /// use highwater::testing::Client;
+    /// use highwater::{Layer, Request, Router};
+    ///
+    /// #[derive(Clone)]
+    /// struct From(String);
+    ///
+    /// let proxies: TrustedProxies = "127.0.0.0/8".parse().unwrap();
+    /// let note = move |request: &Request<'_>| {
+    ///     request.insert(From(format!("{:?}", request.client(&proxies))));
+    ///     Ok::<(), highwater::Error>(())
+    /// };
+    /// let layer = Layer::new().on_request(note).peer_addresses();
+    /// let router = Router::new().layer(layer).get("/", |highwater::Extension(From(text))| text);
+    /// # router.build().unwrap();
+    /// ```
+    pub fn client(&self, proxies: &TrustedProxies) -> Option<IpAddr> {
+        let fields = self.headers();
+        proxies.client_by(self.peer.map(|peer| peer.ip()), |name| fields.get_all(name))
     }
 
     /// Resolves when the client has finished sending, or has disconnected. In a layer that runs after an

@@ -8,12 +8,14 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 
 use highwater_core::http::FieldWriter;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use super::body::{Body, OnUpgrade, Upgraded};
 use super::error::{BoxError, Error};
+use crate::metrics::Sockets;
 
 /// A response: status, header fields, content.
 ///
@@ -75,6 +77,15 @@ impl Response {
     pub fn upgrade<F, Fut>(protocol: HeaderValue, on_upgrade: F) -> Self
     where
         F: FnOnce(Upgraded) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        Response::upgrade_counted(protocol, |upgraded, _| on_upgrade(upgraded))
+    }
+
+    /// The same for WebSockets, which their worker counts.
+    pub(crate) fn upgrade_counted<F, Fut>(protocol: HeaderValue, on_upgrade: F) -> Self
+    where
+        F: FnOnce(Upgraded, Arc<Sockets>) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + 'static,
     {
         let mut response = Response::new(StatusCode::SWITCHING_PROTOCOLS);

@@ -82,6 +82,11 @@ pub struct Router {
     pub(super) states: Vec<GivenState>,
     pub(super) layers: Vec<Layer>,
     pub(super) renderer: Option<Arc<Renderer>>,
+    /// What the renderer returns.
+    #[cfg(feature = "openapi")]
+    pub(super) renders: Option<&'static str>,
+    #[cfg(feature = "openapi")]
+    pub(super) openapi: Option<Box<super::openapi::OpenApi>>,
     pub(super) concurrency: Option<Concurrency>,
     pub(super) wants_peer: bool,
     pub(super) wants_runtime: bool,
@@ -297,6 +302,31 @@ impl Router {
         R: IntoResponse,
     {
         self.renderer = Some(Arc::new(move |error: &Error| renderer(error).into_response()));
+        #[cfg(feature = "openapi")]
+        {
+            self.renders = Some(type_name::<R>());
+        }
+        self
+    }
+
+    /// Describes the routes of this router and of those nested in it, in OpenAPI 3.1: `GET /openapi.json` is the document, and
+    /// `GET /docs` a page that shows it and tries it out, and loads nothing from elsewhere. Both are below the router's prefix,
+    /// and are [`fixed`](super::fixed) answers: whoever reaches the server can read them, whatever proof its layers ask for. Needs the feature `openapi`; see
+    /// [`openapi`](super::openapi).
+    ///
+    /// ```
+    /// use highwater::openapi::{OpenApi, api};
+    /// use highwater::{Path, Router};
+    ///
+    /// let app = Router::new()
+    ///     .openapi(OpenApi::new("Squares", "1.0.0"))
+    ///     .get("/square/{n}", api(|Path(n): Path<u32>| (u64::from(n) * u64::from(n)).to_string()));
+    /// # app.build().unwrap();
+    /// ```
+    #[cfg(feature = "openapi")]
+    #[must_use]
+    pub fn openapi(mut self, openapi: super::openapi::OpenApi) -> Self {
+        self.openapi = Some(Box::new(openapi));
         self
     }
 
@@ -409,6 +439,20 @@ impl Router {
         let route = || Route::new(Some(vec![Method::GET]), String::new(), handler.clone());
         self.mounts.push((prefix.to_owned(), [route(), route(), route()]));
         self
+    }
+
+    /// Leaves its routes out of documents: what answers them describes itself, or does not.
+    #[cfg(feature = "tower")]
+    pub(crate) fn undocumented(self) -> Self {
+        #[cfg(feature = "openapi")]
+        let mut this = self;
+        #[cfg(feature = "openapi")]
+        for route in &mut this.routes {
+            route.description.documentation = super::described::Documentation::Hidden;
+        }
+        #[cfg(not(feature = "openapi"))]
+        let this = self;
+        this
     }
 
     /// Uses the routes of `router` if no other route matches.

@@ -17,6 +17,9 @@ pub(super) type Renderer = dyn Fn(&Error) -> Response + Send + Sync;
 pub(super) struct Scope {
     pub(super) stack: Stack,
     pub(super) renderer: Option<Arc<Renderer>>,
+    /// What the renderer returns.
+    #[cfg(feature = "openapi")]
+    pub(super) renders: Option<&'static str>,
     pub(super) concurrency: Option<Arc<RouteLimit>>,
 }
 

@@ -92,6 +92,15 @@ impl From<Csrf> for Layer {
         let problems = csrf.problems.clone();
         let csrf = Arc::new(csrf);
         let layer = Layer::new().on_request(move |request: &Request<'_>| csrf.judge(request));
+        #[cfg(feature = "openapi")]
+        let layer = layer.documents(|operation: &mut crate::app::openapi::Operation<'_>| {
+            if !operation.is_safe() {
+                operation.error(
+                    http::StatusCode::FORBIDDEN,
+                    "It comes from a page of another site (`cross_site`).",
+                );
+            }
+        });
         problems.into_iter().fold(layer, Layer::problem)
     }
 }

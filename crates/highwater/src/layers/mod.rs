@@ -20,8 +20,11 @@ mod access_log;
 mod compression;
 mod cors;
 mod csrf;
+#[cfg(feature = "cookies")]
+mod csrf_token;
 mod etag;
 mod rate_limit;
+mod response_cache;
 mod security_headers;
 mod spans;
 
@@ -30,7 +33,10 @@ pub use access_log::{AccessLog, access_log};
 pub use compression::{COMPRESSED_AT_ONCE_MAX, Compression, compression};
 pub use cors::{Cors, cors};
 pub use csrf::{Csrf, csrf};
+#[cfg(feature = "cookies")]
+pub use csrf_token::{CsrfToken, CsrfTokens, csrf_tokens};
 pub use etag::etag;
 pub use rate_limit::{RateLimit, rate_limit};
+pub use response_cache::{ResponseCache, response_cache};
 pub use security_headers::{SecurityHeaders, security_headers};
 pub use spans::spans;

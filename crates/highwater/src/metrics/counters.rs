@@ -12,6 +12,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
+use std::sync::Arc;
 
 use highwater_core::driver::AcceptError;
 use highwater_core::http::Reject;
@@ -19,6 +20,8 @@ use highwater_core::http::Reject;
 use super::handshakes::Handshakes;
 use super::queue_delay::QueueDelay;
 use super::reasons::{Rejection, Row, Timeout};
+use super::sockets::Sockets;
+use super::streams::StreamCounts;
 use super::tally::{DURATION_BOUNDS, Tally, bucket};
 
 /// One endpoint's counters. The two that every request changes and the buckets below 50 ms fill the
@@ -94,6 +97,10 @@ pub(crate) struct WorkerMetrics {
     pub(crate) queue: QueueState,
     /// The handshakes of sealed connections.
     pub(crate) handshakes: Handshakes,
+    /// The streams of HTTP/2 connections.
+    pub(crate) streams: StreamCounts,
+    /// Its WebSockets.
+    pub(crate) sockets: Arc<Sockets>,
     pub(super) turns: Tally,
     pub(super) events: Tally,
     pub(super) busy_nanos: Tally,
@@ -123,6 +130,8 @@ impl WorkerMetrics {
             load_max: AtomicU32::new(0),
             queue: QueueState::default(),
             handshakes: Handshakes::default(),
+            streams: StreamCounts::default(),
+            sockets: Arc::default(),
             turns: Tally::default(),
             events: Tally::default(),
             busy_nanos: Tally::default(),

@@ -12,11 +12,14 @@ use super::counters::{Endpoint, STATUS_MIN, WorkerMetrics};
 use super::exposition::{Kind, Page};
 use super::process::Process;
 use super::reasons::Row;
+use super::sockets::{SocketEnd, Sockets};
 use super::tally::Tally;
-use super::{DURATION_BOUNDS, Inner, PoolState, Rates, Scaling, Server, Timeout};
+use super::{
+    Completed, DURATION_BOUNDS, HandshakeFailure, Inner, PoolState, Rates, Scaling, Server, Timeout,
+};
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 49] = [
+pub(super) const NAMES: [&str; 57] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -27,10 +30,18 @@ pub(super) const NAMES: [&str; 49] = [
     "http_handler_panics_total",
     "http_bytes_read_total",
     "http_bytes_written_total",
+    "http_streams_total",
+    "http_stream_resets_total",
+    "http_goaways_total",
     "http_connections_total",
     "http_listener_connections_total",
     "http_connections_active",
     "http_connections_in_flight",
+    "http_tls_handshakes_total",
+    "http_tls_handshake_failures_total",
+    "http_websockets_open",
+    "http_websocket_messages_total",
+    "http_websocket_closes_total",
     "http_body_memory_bytes",
     "highwater_pool_threads",
     "highwater_pool_jobs_waiting",
@@ -77,7 +88,10 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
         requests(&mut page, server, &rates);
         refusals(&mut page, server, &admission.unwrap_or_default());
         panics(&mut page, metrics);
+        super::streams::write(&mut page, server);
         connections(&mut page, server);
+        handshakes(&mut page, server);
+        websockets(&mut page, server);
         let held = metrics.body_memory.get().map_or(0, |held| held.load(Relaxed));
         let help = "Memory held for bodies of requests; --body-memory-max bounds it.";
         page.single("http_body_memory_bytes", help, Kind::Gauge, held);
@@ -225,6 +239,38 @@ fn connections(page: &mut Page, server: &Server) {
     let help = "Connections with work: accepted, or with a request that is not yet answered.";
     let in_flight = server.sum(|worker| &worker.in_flight);
     page.single("http_connections_in_flight", help, Kind::Gauge, in_flight);
+}
+
+fn handshakes(page: &mut Page, server: &Server) {
+    let help = "TLS handshakes that were completed, by version and whether a session was resumed.";
+    let mut family = page.family("http_tls_handshakes_total", help, Kind::Counter);
+    for how in Completed::ALL {
+        let (version, kind) = how.names();
+        let count = server.sum(|worker| worker.handshakes.completed(how));
+        family.sample(&[("version", version), ("kind", kind)], count);
+    }
+    let help = "TLS handshakes that were not completed, by reason; refused is for load, internal the server's fault, and the rest the client's.";
+    let mut family = page.family("http_tls_handshake_failures_total", help, Kind::Counter);
+    for why in HandshakeFailure::ALL {
+        let count = server.sum(|worker| worker.handshakes.failed(why));
+        family.sample(&[("reason", why.name())], count);
+    }
+}
+
+fn websockets(page: &mut Page, server: &Server) {
+    let sum = |of: &dyn Fn(&Sockets) -> u64| -> u64 {
+        server.workers.iter().map(|worker| of(&worker.sockets)).sum()
+    };
+    page.single("http_websockets_open", "WebSockets open now.", Kind::Gauge, sum(&Sockets::open));
+    let help = "Messages on WebSockets.";
+    let mut family = page.family("http_websocket_messages_total", help, Kind::Counter);
+    family.sample(&[("direction", "received")], sum(&|sockets| sockets.received.get()));
+    family.sample(&[("direction", "sent")], sum(&|sockets| sockets.sent.get()));
+    let help = "WebSockets that have ended, by how.";
+    let mut family = page.family("http_websocket_closes_total", help, Kind::Counter);
+    for end in SocketEnd::ALL {
+        family.sample(&[("reason", end.name())], sum(&|sockets| sockets.ended(end)));
+    }
 }
 
 /// All refusals because of load, by any layer.

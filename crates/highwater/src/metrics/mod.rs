@@ -27,6 +27,8 @@ mod reasons;
 mod registry;
 mod sampler;
 mod scaling;
+mod sockets;
+mod streams;
 mod tally;
 mod totals;
 
@@ -41,12 +43,13 @@ use highwater_sys::capability::{self, Capability};
 use self::sampler::{Busy, Rates, Sample, Window};
 
 pub(crate) use self::counters::{LISTENERS_MAX, WorkerMetrics};
-pub(crate) use self::handshakes::HandshakeFailure;
+pub(crate) use self::handshakes::{Completed, HandshakeFailure};
 pub use self::readiness::Readiness;
 pub(crate) use self::reasons::{Rejection, Timeout};
 pub use self::registry::{Counter, MetricError};
 pub(crate) use self::scaling::Scaling;
 pub use self::scaling::Signals;
+pub(crate) use self::sockets::{SocketEnd, Sockets};
 pub(crate) use self::tally::DURATION_BOUNDS;
 pub(crate) use self::totals::{Arrivals, Totals};
 

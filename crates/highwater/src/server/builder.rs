@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use highwater_sys::signal::Signals;
-use highwater_sys::{Address, Listener, cpu, limits};
+use highwater_sys::{Listener, cpu, limits};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::config::{Pin, ServerConfig};
@@ -15,6 +15,7 @@ use super::observer::{Observer, endpoint_names};
 use super::pool::{POOL_QUEUE_MAX, Pool};
 use super::running::Running;
 use super::threads::{Watch, WorkerThread, Workers};
+use super::tls::{Prepared, Tls};
 use super::transport::{self, Kind};
 use super::worker::{BodyMemory, ListenerTerms, Phase, WorkerConfig};
 use crate::admission::{AdmissionSettings, Fair, PreparedAdmission};
@@ -59,6 +60,8 @@ pub struct Server {
     readiness: Readiness,
     metrics: Metrics,
     listener: Option<std::net::TcpListener>,
+    /// `None` for the certificates that the settings name.
+    tls: Option<Tls>,
 }
 
 impl Server {
@@ -72,6 +75,7 @@ impl Server {
             readiness: Readiness::default(),
             metrics: Metrics::new(),
             listener: None,
+            tls: None,
         }
     }
 
@@ -98,6 +102,14 @@ impl Server {
         self
     }
 
+    /// Sets the certificates of listeners with the option `tls`, and of a socket given with [`Server::listener`]. What the
+    /// settings say about TLS is not used then.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Sets everything. No environment variable is read then.
     pub fn config(mut self, config: impl Into<ServerConfig>) -> Self {
         self.config = Some(config.into());
@@ -118,7 +130,7 @@ impl Server {
 
     /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers the requests in flight, and
     /// cuts the rest after the drain timeout. SIGQUIT drains for two seconds at most. A further SIGTERM, SIGINT or
-    /// SIGQUIT while it drains cuts at once.
+    /// SIGQUIT while it drains cuts at once. If certificates for TLS come from files, SIGHUP has them read again instead.
     ///
     /// It blocks the calling thread, and can be called from anywhere: threads may run already, signals may be blocked,
     /// or have handlers (which are called as well, and are the only ones again once the server has ended). In an
@@ -142,7 +154,7 @@ impl Server {
     /// See [`Server::run`].
     pub fn start(mut self) -> Result<Running, ServerError> {
         let config = self.settings()?;
-        let Server { router, readiness, metrics, listener, .. } = self;
+        let Server { router, readiness, metrics, listener, tls, .. } = self;
         logging::install(config.log);
         let at_end = FlushAtEnd;
         if metrics.has_begun() {
@@ -153,8 +165,9 @@ impl Server {
         let cores = cpu::allowed().unwrap_or_default();
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
         let connections_max = connections_max(&config)?;
+        let tls = Prepared::new(tls, &config, listener.is_some()).map_err(ServerError::Settings)?;
         // All of them before anything accepts: if one cannot be bound, nobody has been let in at another.
-        let listeners = listen(listener, &config, workers)?;
+        let listeners = listen(listener, &config, workers, tls.is_some())?;
         let observed = config.metrics.map(|wanted| bind_metrics(wanted, &config)).transpose()?;
         let addresses = listeners.addresses();
         metrics.begin(&endpoint_names(&app), workers);
@@ -162,6 +175,7 @@ impl Server {
         show_limits(&metrics, &app);
         metrics.panics(app.panics());
         metrics.transport(chosen.kind.name(), &chosen.reason);
+        tls.iter().for_each(|tls| tls.show(&metrics));
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
         let settings = admission_settings(&config, &app, connections_max, workers);
         let prepared = PreparedAdmission::new(&settings, &listeners.entries())
@@ -169,6 +183,10 @@ impl Server {
         let phase = Arc::new(Phase::default());
         let watch = Watch::new(Arc::clone(&phase), &metrics, &readiness);
         let watch = watch.map_err(ServerError::Worker)?;
+        let url = listeners.first_tcp().map(|(address, is_tls)| {
+            let scheme = if is_tls { "https" } else { "http" };
+            format!("{scheme}://{address}/")
+        });
         // From here on, whatever has been started is stopped if the rest fails.
         let mut running = Running {
             addresses,
@@ -177,6 +195,8 @@ impl Server {
             workers: Workers::new(phase, Arc::clone(&watch)),
             watch,
             observer: None,
+            reloader: None,
+            url,
             readiness,
             pool: pool(&config, &metrics),
             admission: None,
@@ -195,7 +215,9 @@ impl Server {
             workers,
             connections_max,
             body_memory: body_memory(&config, &metrics),
-            terms: listeners.terms(),
+            terms: listeners.terms(|listen| {
+                tls.as_ref().expect("a listener with TLS was refused without").sealer(listen)
+            }),
         };
         let (divided, files) = listeners.divide();
         running.files = files;
@@ -218,6 +240,8 @@ impl Server {
             let observer = Observer::start(listener, &config, &metrics, &running.readiness, watch)?;
             running.observer = Some(observer);
         }
+        let reloader = tls.map_or(Ok(None), |tls| tls.watch());
+        running.reloader = reloader.map_err(ServerError::Worker)?;
         say_where(&running, workers, chosen.kind, &chosen.reason);
         Ok(running)
     }
@@ -249,7 +273,6 @@ fn blocks_a_runtime() -> bool {
 
 fn say_where(running: &Running, workers: usize, kind: Kind, reason: &str) {
     let metrics = running.metrics_address();
-    let tcp = running.addresses.iter().find_map(Address::tcp);
     let (first, others) = running.listed();
     tracing::info!(
         address = %first,
@@ -258,7 +281,7 @@ fn say_where(running: &Running, workers: usize, kind: Kind, reason: &str) {
         transport = kind.name(),
         reason,
         metrics = metrics.map(tracing::field::display),
-        url = tcp.map(|at| tracing::field::display(format!("http://{at}/"))),
+        url = running.url.as_ref().map(tracing::field::display),
         page = metrics.map(|at| tracing::field::display(format!("http://{at}/"))),
         "serving",
     );

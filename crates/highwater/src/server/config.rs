@@ -7,6 +7,7 @@
 use core::num::NonZeroUsize;
 use core::time::Duration;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use highwater_core::http::Limits;
 #[cfg(feature = "cli")]
@@ -14,7 +15,7 @@ use highwater_core::limit::LIMIT_MAX;
 
 use super::listener::{Address, LISTENERS_MAX, Listen};
 #[cfg(feature = "cli")]
-use super::setting::{Setting, address, choice, number, size, switch, text, time};
+use super::setting::{Setting, address, choice, file, number, size, switch, text, time};
 use crate::admission::worker::Terms;
 use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed, TURN_MAX};
 use crate::choice::choices;
@@ -46,6 +47,30 @@ choices! {
         On = "on",
         /// Never.
         Off = "off",
+    }
+}
+
+choices! {
+    /// The oldest version of TLS that a server speaks.
+    #[derive(Default)]
+    pub enum TlsMin {
+        /// TLS 1.2, with the ciphers that are considered safe: forward secrecy and authenticated encryption.
+        #[default]
+        Tls12 = "1.2",
+        /// TLS 1.3.
+        Tls13 = "1.3",
+    }
+}
+
+choices! {
+    /// Whether clients of TLS have to show a certificate, where there are authorities to check it with.
+    #[derive(Default)]
+    pub enum ClientAuth {
+        /// A handshake without one fails.
+        #[default]
+        Required = "required",
+        /// A client may come without one.
+        Optional = "optional",
     }
 }
 
@@ -120,6 +145,22 @@ settings! {
         /// any of those, on 127.0.0.1:8080.
         listen: Vec<Listen> = Vec::new() => text("ADDRESS[,OPTION]").several("127.0.0.1:8080, or inherited sockets"),
             "Where to serve: IP:PORT or unix:PATH; again for more";
+
+        tls_cert: Vec<PathBuf> = Vec::new() => file().several("none"),
+            "Certificate chain in PEM, for listeners with the option tls; again for more, chosen by name (SNI)";
+
+        /// One for each of `tls_cert`, in the same order.
+        tls_key: Vec<PathBuf> = Vec::new() => file().several("none"),
+            "Private key in PEM, one for each certificate and in the same order";
+
+        tls_min: TlsMin = TlsMin::Tls12 => choice(),
+            "Oldest version of TLS; older clients fail the handshake";
+
+        tls_client_ca: Option<PathBuf> = None => file().optional("none: clients are not asked for certificates"),
+            "Authorities in PEM that issue certificates of clients";
+
+        tls_client_auth: ClientAuth = ClientAuth::Required => choice(),
+            "With --tls-client-ca: whether a client without a certificate fails the handshake";
 
         /// Whether the server also serves on the sockets that the process was started with (`LISTEN_FDS`), which a service
         /// manager passes. The first such server of the process gets them. For a server beside the main one, which
@@ -273,6 +314,53 @@ impl ServerConfig {
             )),
             None => Ok(()),
         }
+    }
+
+    /// Checks that settings of TLS are complete, for a server that has certificates already if `has_certificates`, and
+    /// serves on a socket that code has given if `is_given`: that one is TLS whenever there are certificates.
+    ///
+    /// # Errors
+    /// Which setting is a mistake, and what to write instead.
+    #[cfg(feature = "tls")]
+    pub(super) fn check_tls(&self, has_certificates: bool, is_given: bool) -> Result<(), String> {
+        let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
+        if certificates != keys {
+            let times =
+                |count| if count == 1 { "1 time".to_owned() } else { format!("{count} times") };
+            let (certificates, keys) = (times(certificates), times(keys));
+            return Err(format!(
+                "tls-cert is given {certificates} and tls-key {keys}; give one key for each certificate, in the same order"
+            ));
+        }
+        let has_certificates = has_certificates || certificates > 0;
+        let listener = self.listen.iter().find(|listen| listen.is_tls()).filter(|_| !is_given);
+        match listener {
+            Some(listen) if !has_certificates => Err(format!(
+                "the listener {listen} has no certificate; set tls-cert and tls-key, or leave out the option tls"
+            )),
+            None if has_certificates && !is_given => Err(
+                "there are certificates, but no listener speaks TLS; give one the option tls, such as \
+                 --listen 0.0.0.0:443,tls"
+                    .to_owned(),
+            ),
+            _ if self.tls_client_ca.is_some() && certificates == 0 => Err(
+                "tls-client-ca has no effect without tls-cert and tls-key; set them, or leave it out".to_owned(),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The first setting that asks for TLS.
+    #[cfg(not(feature = "tls"))]
+    pub(super) fn wants_tls(&self) -> Option<String> {
+        let listener = self.listen.iter().find(|listen| listen.is_tls());
+        let listener = listener.map(|listen| format!("the listener {listen}"));
+        let file =
+            |name, path: Option<&PathBuf>| path.map(|path| format!("{name} {}", path.display()));
+        listener
+            .or_else(|| file("tls-cert", self.tls_cert.first()))
+            .or_else(|| file("tls-key", self.tls_key.first()))
+            .or_else(|| file("tls-client-ca", self.tls_client_ca.as_ref()))
     }
 
     /// How a worker admits requests.

@@ -12,15 +12,17 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use highwater_core::protocol::Versions;
 use highwater_sys::{Address, KeepAlive, Listener, SocketFile, bind_unix, inherited};
 
 use super::config::ServerConfig;
 use super::error::ServerError;
 use super::listener::{LISTENERS_MAX, Listen};
-use super::worker::{BACKLOG, ListenerTerms};
+use super::worker::{BACKLOG, ListenerTerms, Sealer};
 use crate::admission::Entry;
 
 /// How long the server retries to bind a port that is still taken. The kernel dismantles a process with an
@@ -41,6 +43,10 @@ const BIND_PAUSE: Duration = Duration::from_millis(5);
 /// A place where the server listens.
 pub(super) struct Bound {
     pub(super) address: Address,
+    /// It speaks TLS.
+    is_tls: bool,
+    /// Which versions of HTTP its clients may speak.
+    versions: Versions,
     /// One per worker.
     sockets: Vec<Listener>,
     /// It is the service manager's, and the name by which that calls it.
@@ -69,15 +75,22 @@ impl Listeners {
         self.0.iter().filter_map(Bound::entry).collect()
     }
 
-    /// How the workers treat each of them.
-    pub(super) fn terms(&self) -> Vec<ListenerTerms> {
+    /// How the workers treat each of them, where `sealer` seals connections.
+    pub(super) fn terms(&self, sealer: impl Fn(Versions) -> Arc<dyn Sealer>) -> Vec<ListenerTerms> {
         let terms = |bound: &Bound| {
+            let sealer = bound.is_tls.then(|| sealer(bound.versions));
             let is_tcp = bound.address.tcp().is_some();
             let is_shared = !is_tcp || bound.inherited.is_some();
             let shared_by = if is_shared { bound.sockets.len() as u32 } else { 1 };
-            ListenerTerms { is_gated: is_tcp, shared_by, ..ListenerTerms::default() }
+            let versions = bound.versions;
+            ListenerTerms { is_gated: is_tcp, shared_by, versions, sealer }
         };
         self.0.iter().map(terms).collect()
+    }
+
+    /// The first that has an IP address, and whether it speaks TLS.
+    pub(super) fn first_tcp(&self) -> Option<(SocketAddr, bool)> {
+        self.0.iter().find_map(|bound| Some((bound.address.tcp()?, bound.is_tls)))
     }
 
     /// The sockets of each worker, and the files, which are removed when they are dropped.
@@ -94,14 +107,16 @@ impl Listeners {
 }
 
 /// Listens wherever the server is to: on the socket that is given, else on inherited ones and on the addresses that
-/// are set. If one of them fails, none stays open.
+/// are set. If one of them fails, none stays open. A socket that is given is TLS if there are certificates.
 pub(super) fn listen(
     given: Option<std::net::TcpListener>,
     config: &ServerConfig,
     workers: usize,
+    has_certificates: bool,
 ) -> Result<Listeners, ServerError> {
     if let Some(given) = given {
-        return adopt(given, config, workers).map(|bound| Listeners(vec![bound]));
+        let bound = adopt(given, config, workers, has_certificates)?;
+        return Ok(Listeners(vec![bound]));
     }
     let mut all = inherit(config, workers)?;
     let default = [Listen::tcp(DEFAULT)];
@@ -110,9 +125,12 @@ pub(super) fn listen(
         wanted => wanted,
     };
     for listen in wanted {
-        // The manager has bound it, as the setting demands.
-        if !all.iter().any(|bound| bound.inherited.is_some() && bound.address == listen.address) {
-            all.push(bind_all(listen, config, workers)?);
+        let is_same =
+            |bound: &&mut Bound| bound.inherited.is_some() && bound.address == listen.address;
+        match all.iter_mut().find(is_same) {
+            // The manager has bound it, as the setting demands.
+            Some(bound) => (bound.is_tls, bound.versions) = (listen.is_tls(), listen.versions),
+            None => all.push(bind_all(listen, config, workers)?),
         }
     }
     if all.len() > LISTENERS_MAX {
@@ -128,14 +146,16 @@ fn adopt(
     given: std::net::TcpListener,
     config: &ServerConfig,
     workers: usize,
+    is_tls: bool,
 ) -> Result<Bound, ServerError> {
     let address = given.local_addr().map_err(ServerError::Io)?;
     let failed = |error| ServerError::bind(Address::Tcp(address), error);
     let mut first = Listener::adopt(given).map_err(failed)?;
     keep_alive(&mut first, config).map_err(failed)?;
     let sockets = multiply(first, workers, |first| first.another().or_else(|_| first.share()));
-    let address = Address::Tcp(address);
-    Ok(Bound { address, sockets: sockets.map_err(failed)?, inherited: None, file: None })
+    let (address, versions, sockets) =
+        (Address::Tcp(address), Versions::Both, sockets.map_err(failed)?);
+    Ok(Bound { address, is_tls, versions, sockets, inherited: None, file: None })
 }
 
 /// The sockets that the process was started with.
@@ -156,7 +176,8 @@ fn inherit(config: &ServerConfig, workers: usize) -> Result<Vec<Bound>, ServerEr
         }
         let sockets = multiply(first, workers, Listener::share).map_err(failed)?;
         let inherited = Some(socket.name.unwrap_or_else(|| socket.number.to_string()));
-        Ok(Bound { address, sockets, inherited, file: None })
+        let (is_tls, versions) = (false, Versions::Both);
+        Ok(Bound { address, is_tls, versions, sockets, inherited, file: None })
     };
     let all: Vec<Bound> = all.into_iter().map(bind).collect::<Result<_, ServerError>>()?;
     for Bound { address, inherited, .. } in &all {
@@ -169,19 +190,20 @@ fn inherit(config: &ServerConfig, workers: usize) -> Result<Vec<Bound>, ServerEr
 /// Listens on an address, for each worker.
 fn bind_all(listen: &Listen, config: &ServerConfig, workers: usize) -> Result<Bound, ServerError> {
     let failed = |error| ServerError::bind(listen.address.clone(), error);
+    let (is_tls, versions) = (listen.is_tls(), listen.versions);
     match &listen.address {
         Address::Tcp(address) => {
             let first = bind(*address, config)?;
             let address = Address::Tcp(first.local_addr().map_err(failed)?);
             let sockets = multiply(first, workers, Listener::another).map_err(failed)?;
-            Ok(Bound { address, sockets, inherited: None, file: None })
+            Ok(Bound { address, is_tls, versions, sockets, inherited: None, file: None })
         }
         Address::Unix(path) => {
             let (first, file) =
                 patiently(|| bind_unix(path, listen.mode, BACKLOG)).map_err(failed)?;
             let sockets = multiply(first, workers, Listener::share).map_err(failed)?;
             let (address, file) = (listen.address.clone(), Some(file));
-            Ok(Bound { address, sockets, inherited: None, file })
+            Ok(Bound { address, is_tls, versions, sockets, inherited: None, file })
         }
     }
 }

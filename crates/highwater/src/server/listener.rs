@@ -1,7 +1,7 @@
 //! A listener as settings describe it: an address, and options behind commas.
 //!
 //! ```text
-//!  127.0.0.1:8080    [::]:80,http1    unix:/run/app.sock,mode=660
+//!  127.0.0.1:8080    [::]:443,tls    unix:/run/app.sock,mode=660
 //! ```
 
 use std::fmt;
@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use highwater_core::protocol::Versions;
 pub use highwater_sys::Address;
 
 use super::address;
@@ -26,7 +27,9 @@ const UNIX: &str = "unix:";
 ///
 /// | option | |
 /// |---|---|
-/// | `http1` | HTTP/1.1 only, which is all there is so far. |
+/// | `tls` | TLS, with the certificates of the settings (`tls-cert`) or of the code (`Tls`): feature `tls`. |
+/// | `http1` | HTTP/1.1 only. Without it and `http2`, a client may speak either: with TLS as agreed (ALPN), else HTTP/2 with prior knowledge. |
+/// | `http2` | HTTP/2 only: with TLS as agreed, else with prior knowledge. |
 /// | `mode=OCTAL` | For Unix sockets: the permissions of the file, such as `mode=660`. A client needs the one to write. Without this option, those that the process's umask leaves of 777. |
 ///
 /// **The file of a Unix socket** is there as soon as the server accepts, and is removed when it begins to drain. A file
@@ -38,25 +41,54 @@ pub struct Listen {
     pub(super) address: Address,
     /// The permissions of a Unix socket's file.
     pub(super) mode: Option<u32>,
-    /// The option `http1` was given.
-    is_http1_only: bool,
+    /// The option `tls` was given.
+    is_tls: bool,
+    /// Which versions of HTTP its clients may speak.
+    pub(super) versions: Versions,
 }
 
 impl Listen {
     /// Listens on an IP address and a port.
     pub fn tcp(address: SocketAddr) -> Self {
-        Listen { address: Address::Tcp(address), mode: None, is_http1_only: false }
+        Listen::new(Address::Tcp(address))
     }
 
     /// Listens on a Unix stream socket at `path`.
     pub fn unix(path: impl Into<PathBuf>) -> Self {
-        Listen { address: Address::Unix(path.into()), mode: None, is_http1_only: false }
+        Listen::new(Address::Unix(path.into()))
+    }
+
+    fn new(address: Address) -> Self {
+        Listen { address, mode: None, is_tls: false, versions: Versions::Both }
+    }
+
+    /// Speaks TLS.
+    #[must_use]
+    pub fn tls(self) -> Self {
+        Listen { is_tls: true, ..self }
+    }
+
+    /// Whether it speaks TLS.
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
     }
 
     /// Sets the permissions of a Unix socket's file, such as `0o660`. Without effect on TCP.
     #[must_use]
     pub fn mode(self, mode: u32) -> Self {
         Listen { mode: Some(mode), ..self }
+    }
+
+    /// Serves HTTP/1.1 only: the option `http1`.
+    #[must_use]
+    pub fn http1_only(self) -> Self {
+        Listen { versions: Versions::Http1, ..self }
+    }
+
+    /// Serves HTTP/2 only: the option `http2`.
+    #[must_use]
+    pub fn http2_only(self) -> Self {
+        Listen { versions: Versions::Http2, ..self }
     }
 
     /// Where it listens.
@@ -92,13 +124,25 @@ impl FromStr for Listen {
         let is_unix = matches!(listen.address, Address::Unix(_));
         for option in parts {
             match option.split_once('=').unwrap_or((option, "")) {
-                ("http1", "") => listen.is_http1_only = true,
+                ("tls", "") => listen.is_tls = true,
+                ("http1" | "http2", "") => listen.versions = listen.narrowed(option)?,
                 ("mode", mode) if is_unix => listen.mode = Some(file_mode(mode)?),
                 ("mode", _) => return Err("mode is for Unix sockets; leave it out".to_owned()),
                 _ => return Err(unknown(option)),
             }
         }
         Ok(listen)
+    }
+}
+
+impl Listen {
+    /// The versions that are left with the option `http1` or `http2`.
+    fn narrowed(&self, option: &str) -> Result<Versions, String> {
+        let wanted = if option == "http1" { Versions::Http1 } else { Versions::Http2 };
+        match self.versions {
+            versions if versions == Versions::Both || versions == wanted => Ok(wanted),
+            _ => Err("http1 and http2 exclude each other; leave out both to serve both".to_owned()),
+        }
     }
 }
 
@@ -122,16 +166,21 @@ fn file_mode(text: &str) -> Result<u32, String> {
 }
 
 fn unknown(option: &str) -> String {
-    format!("the option {option:?} is unknown; use http1, and mode=OCTAL for Unix sockets")
+    format!(
+        "the option {option:?} is unknown; use tls, http1 or http2, and mode=OCTAL for Unix sockets"
+    )
 }
 
 /// As it is written in settings.
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.address)?;
-        if self.is_http1_only {
-            f.write_str(",http1")?;
-        }
+        f.write_str(if self.is_tls { ",tls" } else { "" })?;
+        f.write_str(match self.versions {
+            Versions::Both => "",
+            Versions::Http1 => ",http1",
+            Versions::Http2 => ",http2",
+        })?;
         if let Some(mode) = self.mode {
             write!(f, ",mode={mode:o}")?;
         }
@@ -149,6 +198,9 @@ mod tests {
         for text in [
             "127.0.0.1:8080",
             "[::1]:80,http1",
+            "0.0.0.0:443,tls",
+            "unix:/run/app.sock,tls,http1,mode=660",
+            "[::1]:80,http2",
             "unix:/run/app.sock",
             "unix:app.sock,http1,mode=660",
             "unix:/run/app.sock,mode=0",
@@ -173,12 +225,16 @@ mod tests {
                 "an abstract name has no permissions; use a path, such as unix:/run/app.sock",
             ),
             (
-                "127.0.0.1:80,tls",
-                "the option \"tls\" is unknown; use http1, and mode=OCTAL for Unix sockets",
+                "127.0.0.1:80,ssl",
+                "the option \"ssl\" is unknown; use tls, http1 or http2, and mode=OCTAL for Unix sockets",
             ),
             (
                 "127.0.0.1:80,",
-                "the option \"\" is unknown; use http1, and mode=OCTAL for Unix sockets",
+                "the option \"\" is unknown; use tls, http1 or http2, and mode=OCTAL for Unix sockets",
+            ),
+            (
+                "127.0.0.1:80,http1,http2",
+                "http1 and http2 exclude each other; leave out both to serve both",
             ),
             ("127.0.0.1:80,mode=660", "mode is for Unix sockets; leave it out"),
             (

@@ -5,6 +5,7 @@
 //!     │        ─▶ listen: sockets;  transport: which driver, and why
 //!     │
 //!     ├──▶ running: until when, and how it ends;  serve: the same in an async main;  supervisor: READY, STOPPING
+//!     ├──▶ tls/: certificates, and the seal of connections over rustls
 //!     ├──▶ observer, port: the metrics port
 //!     └──▶ threads: one thread per worker, and what happens when one dies
 //!            └──▶ worker/ ─ run: where it waits
@@ -33,6 +34,11 @@ mod setting;
 mod stop;
 mod supervisor;
 mod threads;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
+mod tls;
 mod transport;
 mod worker;
 
@@ -41,13 +47,15 @@ pub use crate::admission::{
 };
 pub use crate::logging::LogFormat;
 pub use builder::Server;
-pub use config::{Pin, ServerConfig, TransportChoice};
+pub use config::{ClientAuth, Pin, ServerConfig, TlsMin, TransportChoice};
 pub use error::ServerError;
 pub use highwater_core::http::Limits;
 pub use highwater_sys::signal::{Signal, Signals};
 pub use listener::{Address, Listen};
 pub use running::Running;
 pub use serve::{Serve, ServeFuture};
+#[cfg(feature = "tls")]
+pub use tls::{Pem, Tls};
 
 #[cfg(feature = "sim")]
 pub(crate) use pool::Pool;

@@ -18,6 +18,7 @@ use super::pool::Pool;
 use super::stop::{Stop, Stopper};
 use super::supervisor;
 use super::threads::{Watch, Workers};
+use super::tls::Reloader;
 use crate::admission::RunningAdmission;
 use crate::logging::FlushAtEnd;
 use crate::metrics::{Readiness, Sampler, WorkerMetrics};
@@ -37,6 +38,10 @@ pub struct Running {
     pub(super) workers: Workers,
     pub(super) watch: Arc<Watch>,
     pub(super) observer: Option<Observer>,
+    /// Reads certificates again.
+    pub(super) reloader: Option<Reloader>,
+    /// Of the first address, for the log.
+    pub(super) url: Option<String>,
     pub(super) readiness: Readiness,
     pub(super) pool: Pool,
     pub(super) admission: Option<RunningAdmission>,
@@ -52,6 +57,8 @@ pub struct Running {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ends<'e> {
     pub(super) signals: Option<&'e Signals>,
+    /// What SIGHUP asks for, instead of an end.
+    pub(super) reloader: Option<&'e Reloader>,
     pub(super) stopper: Option<&'e Stopper>,
 }
 
@@ -75,6 +82,10 @@ impl Ends<'_> {
         Ok(match signal {
             None => self.requested(is_draining),
             Some(signal) if is_draining => hurried(signal),
+            Some(Signal::HangUp) if let Some(reloader) = self.reloader => {
+                reloader.ask();
+                None
+            }
             Some(signal) => {
                 tracing::info!(signal = %signal, "stopping");
                 Some(if signal == Signal::Quit { Stop::DrainSoon } else { Stop::Drain })
@@ -153,7 +164,7 @@ impl Running {
     /// # Errors
     /// A worker failed: its driver, or a panic escaped. The server stops on its own then.
     pub fn until_signal(self, signals: &Signals) -> Result<(), ServerError> {
-        self.until(Ends { signals: Some(signals), stopper: None })
+        self.until(Ends { signals: Some(signals), ..Ends::default() })
     }
 
     /// Serves until one of `ends` asks to stop; a further request may end the drain.
@@ -166,6 +177,7 @@ impl Running {
         }
         supervisor::notify(supervisor::READY);
         while !self.watch.has_failed() {
+            let ends = Ends { reloader: self.reloader.as_ref(), ..ends };
             let Some(stop) = ends.wait(&self.watch.waker, None, false)? else { continue };
             self.drain_timeout = match stop {
                 Stop::Drain => self.drain_timeout,

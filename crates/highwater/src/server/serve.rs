@@ -100,7 +100,8 @@ async fn run(serve: Serve) -> Result<(), ServerError> {
     // Starting, looking after the workers and draining block: that is not for a runtime's thread.
     let thread = thread::Builder::new().name("highwater-serve".into());
     let spawned = thread.spawn(move || {
-        let ends = Ends { signals: signals.as_ref(), stopper: Some(&stopper) };
+        let (signals_of, stopper) = (signals.as_ref(), Some(&*stopper));
+        let ends = Ends { signals: signals_of, stopper, ..Ends::default() };
         let served = server.start().and_then(|running| running.until(ends));
         drop(signals);
         // The receiver may be gone.

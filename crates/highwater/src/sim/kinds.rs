@@ -48,15 +48,19 @@ pub enum Kind {
     /// Besides, a run of its own in which the worker serves a protocol with streams: up to fifty requests at once on a
     /// connection, windows and resets.
     Multiplexed,
+    /// Besides, a run of its own whose clients speak HTTP/2.
+    Http2,
     /// Several listeners, of which the last has no gate, as Unix sockets have none.
     Listeners,
     /// Connections whose bytes are sealed: a handshake, then records, and a closing message at every end.
     Sealed,
+    /// WebSockets that echo: fragments, pings between them, and every way to end.
+    WebSockets,
 }
 
 impl Kind {
     /// Every kind, and its name for `--with`.
-    const TABLE: [(Kind, &'static str, Status); 16] = [
+    const TABLE: [(Kind, &'static str, Status); 18] = [
         (Kind::Wakes, "wakes", Status::Passes),
         (Kind::Streams, "streams", Status::Passes),
         (Kind::Prompt, "prompt", Status::Passes),
@@ -71,8 +75,10 @@ impl Kind {
         (Kind::Crowd, "crowd", Status::Passes),
         (Kind::Unequal, "unequal", Status::Passes),
         (Kind::Multiplexed, "multiplexed", Status::Passes),
+        (Kind::Http2, "http2", Status::Passes),
         (Kind::Listeners, "listeners", Status::Passes),
         (Kind::Sealed, "sealed", Status::Passes),
+        (Kind::WebSockets, "websockets", Status::Passes),
     ];
 
     /// Every kind.
@@ -145,12 +151,15 @@ impl Kinds {
         self.has(Kind::Sealed) && seed % 2 == 1
     }
 
-    /// The kinds of one run: each takes part in every second run, so that none hides another. Not the one that has
-    /// a run of its own, nor the one that [`Kinds::seals`] draws.
-    pub(super) fn draw(self, prng: &mut Prng) -> Self {
-        let apart = [Kind::Multiplexed, Kind::Sealed];
+    /// The kinds of the run of `seed`: each takes part in every second run, so that none hides another. Not the one that
+    /// has a run of its own, nor the one that [`Kinds::seals`] draws. WebSockets are in every fourth.
+    pub(super) fn draw(self, prng: &mut Prng, seed: u64) -> Self {
+        let apart = [Kind::Multiplexed, Kind::Http2, Kind::Sealed, Kind::WebSockets];
         let kinds = Kind::all().filter(|kind| !apart.contains(kind));
-        let drawn = kinds.filter(|_| prng.chance(1, 2)).fold(Kinds::NONE, Kinds::with);
+        let mut drawn = kinds.filter(|_| prng.chance(1, 2)).fold(Kinds::NONE, Kinds::with);
+        if seed % 4 == 3 {
+            drawn = drawn.with(Kind::WebSockets);
+        }
         Kinds(self.0 & drawn.0)
     }
 }

@@ -147,11 +147,14 @@ pub fn trace(seed: u64, kinds: Kinds) -> (Vec<String>, Result<Report, Failure>) 
 
 fn run_noted(seed: u64, kinds: Kinds, trace: Trace) -> Result<Report, Failure> {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let report = World::new(seed, kinds, trace.clone()).run()?;
-        match kinds.has(Kind::Multiplexed) {
-            true => Ok(report.and(&streams::run(seed, kinds.seals(seed >> 1), trace)?)),
-            false => Ok(report),
+        let mut report = World::new(seed, kinds, trace.clone()).run()?;
+        if kinds.has(Kind::Multiplexed) {
+            report = report.and(&streams::run(seed, kinds.seals(seed >> 1), trace.clone())?);
         }
+        if kinds.has(Kind::Http2) {
+            report = report.and(&streams::run_http2(seed, kinds.seals(seed >> 2), trace)?);
+        }
+        Ok(report)
     }));
     let failed = |what: String| Failure { seed, what };
     match outcome {

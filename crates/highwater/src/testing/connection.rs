@@ -1,6 +1,7 @@
 //! What crosses the wire, byte for byte?
 
 use super::Client;
+use super::server::Waited;
 use crate::sim::Stage;
 
 /// A connection on which the test decides about every byte. Dropping it resets it.
@@ -65,6 +66,23 @@ impl<'c> Connection<'c> {
     /// Whether the server has reset the connection.
     pub fn is_reset(&self) -> bool {
         self.client.server.borrow_mut().network().link(self.link).was_reset
+    }
+
+    /// Whether it is reset, or everything that the server will send was read.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_closed() || self.is_reset()
+    }
+
+    /// Lets time pass until something may have happened.
+    ///
+    /// # Panics
+    /// If nothing is to be expected; `what` is waited for.
+    #[track_caller]
+    pub(super) fn wait(&mut self, waited: &mut Waited, what: &str) {
+        let passed = self.client.server.borrow_mut().wait(waited);
+        if let Err(why) = passed {
+            panic!("no {what}: {why}");
+        }
     }
 
     /// Sends what can be sent and reads what there is, until nothing more happens.

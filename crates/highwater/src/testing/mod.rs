@@ -69,15 +69,22 @@
 //!
 //! [`PeerAddr`](crate::PeerAddr) is `127.0.0.1:49152`, unless [`Setup::peer`] or [`Client::set_peer`] sets another one.
 //!
+//! # Connections that stay open
+//!
+//! [`Client::websocket`] opens a WebSocket, and [`Client::events`] reads server-sent events, one by one and with time under
+//! control, as everything else here.
+//!
 //! # Bytes
 //!
 //! Bytes can be sent one by one ([`Client::connect`]), or cut at random places by [`Setup::seed`], to
 //! see that it makes no difference.
 
 mod connection;
+mod events;
 mod request;
 mod response;
 mod server;
+mod websocket;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -91,8 +98,10 @@ use crate::app::Router;
 use crate::server::ServerConfig;
 
 pub use connection::Connection;
+pub use events::{Event, Events};
 pub use request::RequestBuilder;
 pub use response::Response;
+pub use websocket::{Heard, WebSocket};
 
 use server::Server;
 
@@ -272,6 +281,33 @@ impl Client {
     /// ([`Connection::read`]).
     pub fn connect_slow(&self, window: usize) -> Connection<'_> {
         Connection::open(self, window, false)
+    }
+
+    /// Opens a WebSocket at `target`.
+    ///
+    /// # Panics
+    /// If the answer is not a valid 101; [`RequestBuilder::websocket`] asks with more fields.
+    #[track_caller]
+    pub fn websocket(&self, target: &str) -> WebSocket<'_> {
+        self.request(Method::GET, target).websocket()
+    }
+
+    /// The server-sent events of `target`.
+    ///
+    /// # Panics
+    /// If the answer is not 200 with `text/event-stream`.
+    #[track_caller]
+    pub fn events(&self, target: &str) -> Events<'_> {
+        self.request(Method::GET, target).events()
+    }
+
+    /// The same for a client that comes back, and has got the event `last` (`Last-Event-ID`).
+    ///
+    /// # Panics
+    /// As [`Client::events`], or if `last` is not valid in a header.
+    #[track_caller]
+    pub fn events_after(&self, target: &str, last: &str) -> Events<'_> {
+        self.request(Method::GET, target).header("last-event-id", last).events()
     }
 
     /// Lets time pass, and everything happen that is due meanwhile.

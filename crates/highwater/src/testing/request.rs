@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 
 use super::server::Waited;
-use super::{Client, Response, field};
+use super::websocket;
+use super::{Client, Events, Response, WebSocket, field};
 use crate::sim::Reader;
 
 /// A request to be sent.
@@ -85,6 +86,28 @@ impl<'c> RequestBuilder<'c> {
                 panic!("{method} {target}: no answer: {why}");
             }
         }
+    }
+
+    /// Opens a WebSocket: the fields of the handshake are added, unless they were set.
+    ///
+    /// # Panics
+    /// If the answer is not a valid 101.
+    #[track_caller]
+    pub fn websocket(mut self) -> WebSocket<'c> {
+        for (name, value) in websocket::HANDSHAKE {
+            let (name, value) = field(name, value);
+            self.headers.entry(name).or_insert(value);
+        }
+        WebSocket::open(self.client, &self.encode())
+    }
+
+    /// Asks for server-sent events.
+    ///
+    /// # Panics
+    /// If the answer is not 200 with `text/event-stream`.
+    #[track_caller]
+    pub fn events(self) -> Events<'c> {
+        Events::open(self.client, &self.encode())
     }
 
     fn encode(&self) -> Vec<u8> {

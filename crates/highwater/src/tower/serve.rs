@@ -80,6 +80,13 @@ impl Serve {
         self
     }
 
+    /// Speaks TLS, as [`Server::tls`] describes: its certificates may also come from the settings.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::Tls) -> Self {
+        self.serve.server = self.serve.server.tls(tls);
+        self
+    }
+
     /// See [`Server::metrics`].
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.serve.server = self.serve.server.metrics(metrics);

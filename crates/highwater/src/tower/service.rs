@@ -149,7 +149,7 @@ fn everywhere<M: 'static>(prefix: &str, name: &str, handler: impl Handler<M> + C
     let endpoint = || handler.clone().name(name).body_max(u64::MAX);
     let router = Router::new().any(&format!("{prefix}/"), endpoint());
     let router = if prefix.is_empty() { router } else { router.any(prefix, endpoint()) };
-    router.any(&format!("{prefix}{REST}"), endpoint())
+    router.any(&format!("{prefix}{REST}"), endpoint()).undocumented()
 }
 
 /// Asks the service, and makes its answer ours.

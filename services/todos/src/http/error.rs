@@ -2,6 +2,7 @@
 
 use highwater::logging::rate_limited;
 use highwater::{Error, HeaderValue, Response, StatusCode, header};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::json;
@@ -15,9 +16,13 @@ const QUEUE: &str = "queue_refused";
 /// The code of [`not_found`]: a path that is not there is another matter.
 const MISSING: &str = "todo_not_found";
 
-#[derive(Serialize)]
-struct Shape<'a> {
+/// Every error.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Failure")]
+pub(super) struct Shape<'a> {
+    /// What is wrong.
     error: &'a str,
+    /// What is wrong in particular, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<&'a str>,
 }

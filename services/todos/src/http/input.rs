@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
-use highwater::{Error, FromRequest, HeaderValue, Request, WorkerLocal, header};
+use highwater::{Error, FromRequest, Request};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::Bounds;
-use super::write::Worker;
 use super::{not_found, only_parameter, parameter};
+use crate::auth::user;
 use crate::reads::Limit;
 use crate::todo::now_us;
 
@@ -69,14 +70,7 @@ pub(super) struct Caller {
 
 impl FromRequest for Caller {
     fn from_request(request: &Request<'_>) -> Result<Caller, Error> {
-        let worker = WorkerLocal::<Worker>::from_request(request)?;
-        let now_us = now_us();
-        let user = worker.gatekeeper.user(request.header("authorization"), now_us as f64 / 1e6);
-        let user = user.map_err(|denied| {
-            let challenge = HeaderValue::from_static("Bearer");
-            Error::unauthorized(denied.to_string()).with_header(header::WWW_AUTHENTICATE, challenge)
-        })?;
-        Ok(Caller { user, now_us })
+        Ok(Caller { user: user(request)?, now_us: now_us() })
     }
 }
 
@@ -106,17 +100,21 @@ pub(super) struct Change {
     pub(super) completed: Option<bool>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct NewTodoBody {
+#[schemars(rename = "NewTodo")]
+pub(super) struct NewTodoBody {
+    #[schemars(required, length(min = 1))]
     title: Option<String>,
     #[serde(default)]
     description: Option<String>,
 }
 
-#[derive(Deserialize)]
+/// At least one of them.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ChangeBody {
+#[schemars(rename = "Change", extend("minProperties" = 1))]
+pub(super) struct ChangeBody {
     #[serde(default)]
     title: Option<String>,
     #[serde(default)]

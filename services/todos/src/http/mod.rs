@@ -13,6 +13,7 @@
 
 mod error;
 mod input;
+mod openapi;
 mod write;
 
 use std::fmt;
@@ -21,14 +22,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use highwater::auth::Jwt;
+use highwater::openapi::api;
 use highwater::{
-    Body, Error, Handler as _, PerWorker, Request, Response, Router, StatusCode, fixed,
+    Body, Error, Handler as _, Json, PerWorker, Request, Response, Router, StatusCode, fixed,
 };
 
 use self::error::{error, not_found, unavailable};
 use self::input::{Asked, NoParameters, TodoId};
+use self::openapi::{Queued, Todo, listed, openapi, shown, writes};
 use self::write::Worker;
-use crate::auth::Keys;
 use crate::health::Part;
 use crate::queue::Queue;
 use crate::reads::{Read, Reads};
@@ -44,7 +47,7 @@ pub struct Service {
     /// Where commands go.
     pub queue: Arc<dyn Queue>,
     /// Verifies tokens.
-    pub keys: Arc<Keys>,
+    pub tokens: Jwt,
     /// The limits of requests.
     pub bounds: Bounds,
     /// The parts that `/ready` checks, besides the queue.
@@ -105,14 +108,32 @@ impl fmt::Debug for Service {
 pub fn router(service: &Arc<Service>) -> Router {
     let made = Arc::clone(service);
     let per_worker = PerWorker::fallible(move |worker| Worker::new(&made, worker.index));
-    let ready = Arc::clone(service);
+    let asked = Arc::clone(service);
+    let ready = api(move || is_ready(&asked.away())).summary("Whether all parts are available");
+    let ready = ready
+        .operation_id("ready")
+        .returns::<&'static str>()
+        .error(StatusCode::SERVICE_UNAVAILABLE, "Parts are unavailable; the answer names them.");
+    let created = writes(api(write::create))
+        .summary("A new todo")
+        .also::<Json<Todo>>(StatusCode::CREATED, "It is there.");
+    let updated = writes(api(write::update))
+        .summary("Changes a todo")
+        .also::<Json<Todo>>(StatusCode::OK, "It is changed.");
+    let deleted = writes(api(write::delete))
+        .summary("Removes a todo")
+        .also::<Json<Queued>>(StatusCode::OK, "It is gone.");
+    let writing = Router::new()
+        .layer(service.tokens.clone())
+        .post("/todos", created.name("create"))
+        .put("/todos/{id}", updated.name("update"))
+        .delete("/todos/{id}", deleted.name("delete"));
     let router = Router::new()
+        .openapi(openapi())
         .per_worker(per_worker)
-        .post("/todos", write::create.name("create"))
-        .put("/todos/{id}", write::update.name("update"))
-        .delete("/todos/{id}", write::delete.name("delete"))
+        .merge(writing)
         .get("/health", fixed("OK").name("health"))
-        .get("/ready", (move || is_ready(&ready.away())).name("ready").never_shed())
+        .get("/ready", ready.name("ready").never_shed())
         .errors(error);
     reading(router, service)
 }
@@ -129,7 +150,9 @@ fn reading(router: Router, service: &Arc<Service>) -> Router {
             Read::Ready(shown) => shown.map(|shown| json(shown.json)).ok_or_else(not_found),
             Read::Later(_) => Err(Error::internal("a read that is in memory is answered at once")),
         };
-        return router.get("/todos", list.name("list")).get("/todos/{id}", one.name("todo"));
+        return router
+            .get("/todos", listed(api(list)).name("list"))
+            .get("/todos/{id}", shown(api(one)).name("todo"));
     }
     let list = move |Asked(limit): Asked| {
         let read = lists.list(limit);
@@ -139,7 +162,9 @@ fn reading(router: Router, service: &Arc<Service>) -> Router {
         let read = todos.todo(id);
         async move { get(read).await?.map(|shown| json(shown.json)).ok_or_else(not_found) }
     };
-    router.get("/todos", list.name("list")).get("/todos/{id}", one.name("todo"))
+    router
+        .get("/todos", listed(api(list)).name("list"))
+        .get("/todos/{id}", shown(api(one)).name("todo"))
 }
 
 /// The answer, once it is there.

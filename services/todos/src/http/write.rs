@@ -14,7 +14,6 @@ use uuid::Uuid;
 use super::error::{not_found, queue_refused, unavailable};
 use super::input::{Caller, Change, NewTodo, TodoId, Waits};
 use super::{Service, get, json};
-use crate::auth::Gatekeeper;
 use crate::command::{Action, Command};
 use crate::queue::{QueueError, Sender};
 use crate::store::Outcome;
@@ -29,16 +28,14 @@ const SETTLED_US: i64 = 60_000_000;
 /// A worker's own state.
 pub(super) struct Worker {
     pub(super) service: Arc<Service>,
-    pub(super) gatekeeper: Gatekeeper,
     sender: Box<dyn Sender>,
     random: RefCell<fastrand::Rng>,
 }
 
 impl Worker {
     pub(super) fn new(service: &Arc<Service>, _index: usize) -> Result<Worker, QueueError> {
-        let gatekeeper = Gatekeeper::new(Arc::clone(&service.keys));
         let (sender, random) = (service.queue.sender()?, RefCell::default());
-        Ok(Worker { service: Arc::clone(service), gatekeeper, sender, random })
+        Ok(Worker { service: Arc::clone(service), sender, random })
     }
 
     /// A new id, of version 7: those of one worker rise with time.

@@ -3,7 +3,7 @@
 //! The tables of `syntax.rs` define which bytes are allowed; these functions are only short cuts for them
 //! ("Bit Twiddling Hacks": hasless, haszero, hasmore), each exact up to the first byte that it finds.
 
-use super::super::syntax::{is_token_byte, is_value_byte};
+use crate::http::syntax::{is_token_byte, is_value_byte};
 
 const fn each(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::body::Framing;
 use super::facts::Facts;
-use super::syntax::{is_host, path_end, target_run, token_run, value_run};
+use crate::http::syntax::{is_host, path_end, target_run, token_run, value_run};
 use crate::http::{Fields, Head, Limits, Method, Reject, Span, Version};
 
 /// Longest method token accepted; the longest registered one has 17 bytes.

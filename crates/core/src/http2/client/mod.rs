@@ -281,9 +281,11 @@ impl Connection {
                 let reason = "the server pushes, although we do not allow it";
                 Err(Error::connection(ErrorCode::PROTOCOL_ERROR, reason))
             }
-            Frame::SettingsAck | Frame::PingAck(_) | Frame::Priority { .. } | Frame::Unknown(_) => {
-                Ok(())
-            }
+            Frame::SettingsAck
+            | Frame::PingAck(_)
+            | Frame::Priority { .. }
+            | Frame::PriorityUpdate { .. }
+            | Frame::Unknown(_) => Ok(()),
         }
     }
 

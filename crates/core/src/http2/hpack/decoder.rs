@@ -6,6 +6,9 @@ use core::ops::Range;
 use super::table::{Name, OVERHEAD, Table};
 use super::{Error, Field, SIZE_DEFAULT, fixed, huffman, integer};
 
+/// What [`Decoder::trim`] keeps.
+const SCRATCH_KEPT: usize = 512;
+
 /// What a field block came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
@@ -100,6 +103,18 @@ impl Decoder {
             done.report(Field { name, value, is_sensitive: false }, size_max, on_field);
         }
         Ok(done)
+    }
+
+    /// Frees the buffer for decoded fields if it is larger than most fields need.
+    pub fn trim(&mut self) {
+        if self.scratch.capacity() > SCRATCH_KEPT {
+            self.scratch = Vec::new();
+        }
+    }
+
+    /// Bytes of memory it has allocated on the heap.
+    pub fn allocated(&self) -> usize {
+        self.table.allocated() + self.scratch.capacity()
     }
 
     #[cfg(test)]

@@ -147,6 +147,11 @@ impl Encoder {
         }
     }
 
+    /// Bytes of memory it has allocated on the heap.
+    pub fn allocated(&self) -> usize {
+        self.table.allocated() + self.places.capacity() * size_of::<u32>()
+    }
+
     #[cfg(test)]
     pub(super) fn table(&self) -> &Table {
         &self.table
@@ -159,6 +164,22 @@ impl Encoder {
         let index = self.table.newest().wrapping_sub(number) as usize;
         (index < self.table.len()).then_some(index)
     }
+}
+
+/// Adds a field of a block that refers to no dynamic table and changes none, so that it may be sent in any order. The
+/// name is in lower case.
+pub fn field_alone(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    let name_index = match fixed::find(name, value) {
+        fixed::Found::Field(index) => return integer::push(index, 0x80, 7, out),
+        fixed::Found::Name(index) => index,
+        fixed::Found::Nothing => 0,
+    };
+    let first = if Indexing::usual(name) == Indexing::Never { 0x10 } else { 0x00 };
+    integer::push(name_index, first, 4, out);
+    if name_index == 0 {
+        string(name, out);
+    }
+    string(value, out);
 }
 
 /// A string, in the shorter of its two forms (RFC 7541 §5.2).

@@ -18,7 +18,7 @@ mod tests;
 use core::fmt;
 
 pub use decoder::{Decoded, Decoder};
-pub use encoder::{Encoder, Indexing};
+pub use encoder::{Encoder, Indexing, field_alone};
 
 /// The size of a table until the other side says otherwise (RFC 9113 §6.5.2).
 pub const SIZE_DEFAULT: usize = 4096;

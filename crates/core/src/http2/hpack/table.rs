@@ -73,6 +73,11 @@ impl Table {
         self.entries.len()
     }
 
+    /// Bytes of memory it has allocated on the heap.
+    pub(super) fn allocated(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     /// Name and value of an entry, from 0, the newest.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {

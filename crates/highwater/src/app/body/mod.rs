@@ -12,17 +12,19 @@ mod upgraded;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
 use http::HeaderMap;
 
+use crate::metrics::Sockets;
+
+use super::draining::Draining;
 use super::guard::{Guarded, GuardedFuture, drop_guarded, guarded};
-#[cfg(feature = "tower")]
-pub(crate) use channel::sender;
 pub use channel::{BodyError, BodySender, BodyStream, Closed};
-pub(crate) use channel::{BodyFeed, channel};
+pub(crate) use channel::{BodyFeed, channel, keep_buffer, sender};
 pub(crate) use pool::Pooled;
 #[cfg(feature = "tower")]
 pub(crate) use upgraded::poll_piece;
@@ -61,6 +63,9 @@ pub(crate) trait Content: Stream<Item = Result<Bytes, BoxError>> + Send {
     fn take_trailers(self: Pin<&mut Self>) -> HeaderMap {
         HeaderMap::new()
     }
+
+    /// Content without an end of its own ends when the server drains.
+    fn ends_with(self: Pin<&mut Self>, _draining: Draining) {}
 }
 
 /// Content in pieces, from any source the application has.
@@ -73,7 +78,8 @@ pub(crate) struct StreamFailed;
 /// The protocol of a connection once the 101 is sent. The future stays on the connection's worker.
 pub(crate) struct OnUpgrade(Guarded<Box<DynUpgrade>>);
 
-type DynUpgrade = dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send;
+/// It gets the connection, and where its worker counts WebSockets.
+type DynUpgrade = dyn FnOnce(Upgraded, Arc<Sockets>) -> Pin<Box<dyn Future<Output = ()>>> + Send;
 
 impl ByteStream {
     fn new<S, B, E>(stream: S) -> Self
@@ -120,16 +126,22 @@ impl ByteStream {
 impl OnUpgrade {
     pub(super) fn new<F, Fut>(on_upgrade: F) -> Self
     where
-        F: FnOnce(Upgraded) -> Fut + Send + 'static,
+        F: FnOnce(Upgraded, Arc<Sockets>) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + 'static,
     {
-        OnUpgrade(Guarded::new(Box::new(move |upgraded| Box::pin(on_upgrade(upgraded)))))
+        OnUpgrade(Guarded::new(Box::new(move |upgraded, sockets| {
+            Box::pin(on_upgrade(upgraded, sockets))
+        })))
     }
 
     /// The future that uses `upgraded`; `None` if making it panicked.
-    pub(crate) fn call(self, upgraded: Upgraded) -> Option<GuardedFuture<()>> {
+    pub(crate) fn call(
+        self,
+        upgraded: Upgraded,
+        sockets: Arc<Sockets>,
+    ) -> Option<GuardedFuture<()>> {
         let on_upgrade = self.0.into_inner();
-        guarded(|| on_upgrade(upgraded)).ok().map(GuardedFuture::of)
+        guarded(|| on_upgrade(upgraded, sockets)).ok().map(GuardedFuture::of)
     }
 }
 

@@ -2,6 +2,8 @@
 //! all errors are collected.
 
 mod check;
+#[cfg(feature = "openapi")]
+mod document;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -69,6 +71,8 @@ struct Build {
     clients: Option<Box<ClientKeys>>,
     found_limits: Vec<(String, Arc<RouteLimit>)>,
     worker_locals: Vec<GivenLocal>,
+    #[cfg(feature = "openapi")]
+    documents: Vec<crate::app::openapi::Document>,
     problems: Vec<String>,
 }
 
@@ -87,6 +91,8 @@ impl Build {
         self.wants_peer |= router.wants_peer;
         self.wants_runtime |= router.wants_runtime;
         self.add_worker_locals(router.worker_locals);
+        #[cfg(feature = "openapi")]
+        let (openapi, renders) = (router.openapi, router.renders);
         let Router { routes, nested, states, layers, fallbacks, .. } = router;
         let (renderer, concurrency) = (router.renderer, router.concurrency);
         let Around { scope: outer, states: known, .. } = around;
@@ -115,6 +121,10 @@ impl Build {
         }
         scope.stack = outer.stack.with(layers);
         scope.renderer = renderer.or(scope.renderer);
+        #[cfg(feature = "openapi")]
+        {
+            scope.renders = renders.or(scope.renders);
+        }
         let id = self.scopes.len().min(COUNT_MAX) as ScopeId;
         self.scopes.push(scope.clone());
         self.states.push(known.clone());
@@ -124,6 +134,8 @@ impl Build {
         self.check_timeout(place, router.timeout);
         let added = fallback.as_ref().map(|fallback| self.add_fallback(fallback, prefix, id));
         self.fallbacks.push(added);
+        #[cfg(feature = "openapi")]
+        let document = openapi.map(|openapi| self.begin_document(*openapi, prefix, id));
         for route in routes {
             self.add_route(route, prefix, id, timeout);
         }
@@ -144,6 +156,8 @@ impl Build {
         for fallback in fallbacks {
             self.add_route(fallback, prefix, id, timeout);
         }
+        #[cfg(feature = "openapi")]
+        self.documents.extend(document.map(|document| document.until(self.endpoints.len())));
     }
 
     /// Adds the routes of everything at and below a place.
@@ -348,6 +362,8 @@ impl Build {
         self.check_worker_locals();
         #[cfg(feature = "json")]
         self.check_paths(&paths, &route_of);
+        #[cfg(feature = "openapi")]
+        self.make_documents(&paths, &route_of);
         let covered = self.cover_fixed();
         let refusals = self.make_refusals();
         if !self.problems.is_empty() {

@@ -181,7 +181,7 @@ keyed!(SignedCookies, signed, signed_mut);
 keyed!(PrivateCookies, private, private_mut);
 
 /// The cookies that a request was sent with. Malformed ones are skipped.
-fn received(request: &Request<'_>) -> cookie::CookieJar {
+pub(crate) fn received(request: &Request<'_>) -> cookie::CookieJar {
     let mut jar = cookie::CookieJar::new();
     for value in request.headers().get_all("cookie") {
         let pairs = value.split(|byte| *byte == b';');

@@ -17,6 +17,7 @@ mod json;
 mod path;
 #[cfg(feature = "json")]
 mod path_shape;
+mod peer_certificates;
 mod preconditions;
 mod state;
 #[cfg(feature = "json")]
@@ -40,6 +41,7 @@ pub use head::{Cookies, FromHeader, Header, MatchedPath, PeerAddr, RawQuery};
 pub use json::Json;
 #[cfg(feature = "json")]
 pub use path::Path;
+pub use peer_certificates::PeerCertificates;
 pub use preconditions::Preconditions;
 pub use state::{Extension, State};
 #[cfg(feature = "headers")]
@@ -67,6 +69,7 @@ pub(in crate::app) use path_shape::PathCheck;
 /// | [`Preconditions`] | the state of a resource that the client speaks of: `If-Match`, `If-None-Match` |
 /// | [`Disconnected`](super::Disconnected) | signals that the client has disconnected |
 /// | [`PeerAddr`], [`MatchedPath`] | the address it came from, and the route it took |
+/// | [`PeerCertificates`] | who the client is by its certificate, over TLS |
 /// | [`Awaited<T>`] | a value that has to be waited for ([`FromRequestAsync`]) |
 /// | `Option<T>` | `T`, or `None` if its input is absent. Malformed input is still an error |
 /// | `Result<T, Error>` | `T`, or why extracting it failed |

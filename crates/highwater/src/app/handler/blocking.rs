@@ -13,10 +13,13 @@ use crate::app::outcome::Outcome;
 use crate::app::request::Request;
 
 /// A function that is run on the pool; see [`blocking`].
-pub struct Blocking {
+///
+/// `S` is the function and its arguments, for whoever describes them.
+pub struct Blocking<S = ()> {
     handler: Box<dyn Dispatch>,
     /// Declares what the handler needs.
     describe: fn(&mut Description),
+    signature: PhantomData<fn() -> S>,
 }
 
 /// A handler that may block: it runs on a bounded pool of threads, so that the worker can serve others
@@ -41,7 +44,7 @@ pub struct Blocking {
 /// let app = Router::new().get("/primes/{below}", blocking(primes));
 /// # app.build().unwrap();
 /// ```
-pub fn blocking<F, Args>(function: F) -> Blocking
+pub fn blocking<F, Args>(function: F) -> Blocking<(F, Args)>
 where
     F: Callable<Args>,
     Args: SendArguments,
@@ -51,6 +54,7 @@ where
     Blocking {
         handler: Box::new(Pooled { function, marker: PhantomData }),
         describe: Args::describe,
+        signature: PhantomData,
     }
 }
 
@@ -59,7 +63,7 @@ where
 pub struct ViaBlocking;
 
 #[diagnostic::do_not_recommend]
-impl Handler<ViaBlocking> for Blocking {
+impl<S: 'static> Handler<ViaBlocking> for Blocking<S> {
     fn describe(&self, description: &mut Description) {
         description.kind = Kind::Blocking;
         (self.describe)(description);
@@ -77,7 +81,7 @@ impl Handler<ViaBlocking> for Blocking {
     }
 }
 
-impl fmt::Debug for Blocking {
+impl<S> fmt::Debug for Blocking<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Blocking")
     }

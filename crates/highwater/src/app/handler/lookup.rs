@@ -36,6 +36,10 @@ pub(crate) struct ViaLookup;
 impl<L: Lookup> Handler<ViaLookup> for LookedUp<L> {
     fn describe(&self, description: &mut Description) {
         description.kind = Kind::Blocking;
+        #[cfg(feature = "openapi")]
+        {
+            description.documentation = crate::app::described::Documentation::Hidden;
+        }
         description.problems.extend(self.0.problems());
     }
 

@@ -16,6 +16,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+#[cfg(feature = "openapi")]
+use super::described::Documentation;
 use super::extract::{BodyUse, Requirements};
 use super::outcome::Outcome;
 use super::prepared::Template;
@@ -23,11 +25,18 @@ use super::request::Request;
 use crate::admission::priority::Priority;
 use crate::admission::route_limit::Concurrency;
 
+#[cfg(feature = "openapi")]
+pub(in crate::app) use blocking::ViaBlocking;
 pub use blocking::{Blocking, blocking};
+pub(crate) use function::Callable;
+#[cfg(feature = "openapi")]
+pub(in crate::app) use function::{Answer, Arguments, Async, Inline};
 #[cfg(feature = "files")]
 pub(crate) use lookup::{LookedUp, Lookup};
 pub use options::Endpoint;
 use options::Options;
+#[cfg(feature = "openapi")]
+pub(in crate::app) use options::ViaEndpoint;
 
 /// How a handler is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -189,6 +198,9 @@ pub struct Description {
     pub(in crate::app) problems: Vec<String>,
     /// The response of a fixed answer.
     pub(in crate::app) fixed: Option<Template>,
+    /// What a document says of it.
+    #[cfg(feature = "openapi")]
+    pub(in crate::app) documentation: Documentation,
 }
 
 impl Description {
@@ -202,6 +214,8 @@ impl Description {
             options: Options::default(),
             problems: Vec::new(),
             fixed: None,
+            #[cfg(feature = "openapi")]
+            documentation: Documentation::default(),
         };
         handler.describe(&mut description);
         description

@@ -30,6 +30,8 @@ use super::worker_local::{LayerKey, LayerLocal};
 pub use functions::{Decision, amend, around, on_end, on_request, on_response};
 #[cfg(feature = "tower")]
 pub(crate) use local::around_per_worker;
+#[cfg(feature = "jwt")]
+pub(crate) use local::on_request_per_worker;
 pub use next::Next;
 
 /// What the asynchronous part of a layer returns. It stays on its worker and need not be `Send`.
@@ -45,6 +47,9 @@ pub(super) type Respond = dyn Fn(&Request<'_>, &mut Response) + Send + Sync;
 pub(super) type Around = dyn Fn(OwnedRequest, Next, ResponseFinisher) -> LayerFuture + Send + Sync;
 /// A part that observes how answers end.
 pub(super) type End = dyn Fn(&Request<'_>, &Ended) + Send + Sync;
+/// What it adds to the document of an operation that it covers.
+#[cfg(feature = "openapi")]
+type Document = dyn Fn(&mut super::described::Operation<'_>) + Send + Sync;
 /// Makes the value that an asynchronous part has on a worker. Called on each worker's thread, before the worker
 /// accepts connections.
 pub(super) type MakeLocal = dyn Fn() -> LayerLocal + Send + Sync;
@@ -119,6 +124,8 @@ pub struct Layer {
     pub(super) around: Option<Arc<Around>>,
     pub(super) on_end: Option<Arc<End>>,
     pub(super) per_worker: Option<(LayerKey, Arc<MakeLocal>)>,
+    #[cfg(feature = "openapi")]
+    pub(super) documents: Option<Arc<Document>>,
     pub(super) covers_everything: bool,
     pub(super) wants_peer: bool,
     problems: Vec<String>,
@@ -209,6 +216,32 @@ impl Layer {
     pub fn peer_addresses(mut self) -> Self {
         self.wants_peer = true;
         self
+    }
+
+    /// Says what the layer adds to the [document](super::openapi) of the operations that it covers: the errors by which it
+    /// refuses requests, the proof that it asks for. Needs the feature `openapi`.
+    ///
+    /// ```
+    /// use highwater::openapi::{Operation, SecurityScheme};
+    /// use highwater::{Error, Layer, Request, StatusCode};
+    ///
+    /// fn key() -> Layer {
+    ///     let check = |request: &Request<'_>| match request.header("x-key") {
+    ///         Some("open sesame") => Ok(()),
+    ///         _ => Err(Error::unauthorized("a key is needed")),
+    ///     };
+    ///     Layer::new().on_request(check).documents(|operation: &mut Operation<'_>| {
+    ///         operation.security("key", &SecurityScheme::header("X-Key"));
+    ///         operation.error(StatusCode::UNAUTHORIZED, "There is no key, or another one.");
+    ///     })
+    /// }
+    /// ```
+    #[cfg(feature = "openapi")]
+    pub fn documents<F>(self, function: F) -> Self
+    where
+        F: Fn(&mut super::described::Operation<'_>) + Send + Sync + 'static,
+    {
+        self.set("documents", |layer| layer.documents.replace(Arc::new(function)).is_some())
     }
 
     /// Adds an error in its set-up, and what to write instead: [`Router::build`](super::Router::build) reports it.

@@ -235,12 +235,28 @@ impl From<RateLimit> for Layer {
             settings: limit,
         });
         let asked = Arc::clone(&limiter);
-        Layer::new()
+        let layer = Layer::new();
+        #[cfg(feature = "openapi")]
+        let layer = layer.documents(document);
+        layer
             .peer_addresses()
             .on_request(move |request: &Request<'_>| asked.on_request(request))
             .on_response(move |request: &Request<'_>, response: &mut Response| {
                 limiter.on_response(request, response);
             })
+    }
+}
+
+/// What it adds to the document of an operation.
+#[cfg(feature = "openapi")]
+fn document(operation: &mut crate::app::openapi::Operation<'_>) {
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    operation.error(status, "The client makes too many requests (`rate_limited`).");
+    operation.error_header(status, "Retry-After", "In how many seconds one more may come.");
+    for (name, about) in [("RateLimit-Policy", "The limit."), ("RateLimit", "What is left of it.")]
+    {
+        operation.error_header(status, name, about);
+        operation.answer_header(name, about);
     }
 }
 

@@ -7,6 +7,7 @@ use core::ops::RangeInclusive;
 use core::str::FromStr;
 use core::time::Duration;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::choice::Choice;
@@ -127,6 +128,15 @@ where
     T: FromStr<Err = String> + Display + 'static,
 {
     Form::new(placeholder, str::parse, T::to_string)
+}
+
+/// The name of a file, which need not exist yet.
+pub(super) fn file() -> Form<PathBuf> {
+    let parse = |text: &str| match text.is_empty() || text.chars().any(char::is_control) {
+        true => Err("not the name of a file; use a path, such as /etc/ssl/site.pem".to_owned()),
+        false => Ok(PathBuf::from(text)),
+    };
+    Form::new("FILE", parse, |path: &PathBuf| path.display().to_string())
 }
 
 /// One of several names.

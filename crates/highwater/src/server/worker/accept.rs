@@ -27,6 +27,7 @@ use highwater_core::driver::{Accepting, ListenerId};
 use highwater_core::time::Instant;
 
 use super::channel::Sealer;
+use super::protocol::Versions;
 use crate::admission::gate::WorkerGate;
 
 /// Connections that may wait to be accepted.
@@ -61,6 +62,8 @@ pub(crate) struct ListenerTerms {
     pub(crate) is_gated: bool,
     /// How many workers accept from the same socket.
     pub(crate) shared_by: u32,
+    /// Which versions of HTTP its connections may speak.
+    pub(crate) versions: Versions,
     /// Seals its connections; without one they are plain.
     pub(crate) sealer: Option<Arc<dyn Sealer>>,
 }
@@ -68,7 +71,7 @@ pub(crate) struct ListenerTerms {
 impl Default for ListenerTerms {
     /// A TCP socket of the worker's own.
     fn default() -> Self {
-        ListenerTerms { is_gated: true, shared_by: 1, sealer: None }
+        ListenerTerms { is_gated: true, shared_by: 1, versions: Versions::Both, sealer: None }
     }
 }
 
@@ -131,6 +134,12 @@ impl Acceptor {
             evict_due: Instant::MAX,
             is_draining: false,
         }
+    }
+
+    /// Which versions of HTTP the connections of `listener` may speak.
+    #[inline]
+    pub(super) fn versions(&self, listener: ListenerId) -> Versions {
+        self.listeners[listener.index()].terms.versions
     }
 
     /// What seals the connections of `listener`.

@@ -17,8 +17,9 @@ use highwater_core::timer::Wheel;
 
 use super::channel::Channel;
 use super::exchange::{ExchangeId, Exchanges};
-use super::protocol::{Protocol, StreamId};
+use super::protocol::{Protocol, StreamId, Versions};
 use crate::admission::worker::Demand;
+use crate::app::PeerCertificates;
 
 /// For how long a connection without a request counts as work after it was accepted. Its request is most
 /// likely on its way; but clients that connect and send nothing must not shut the gate for others.
@@ -47,6 +48,10 @@ pub(super) struct Connection<P> {
     timer_at: Instant,
     pub(super) accepted_at: Instant,
     pub(super) peer: Option<SocketAddr>,
+    /// By which the peer has shown who it is.
+    pub(super) certificates: Option<PeerCertificates>,
+    /// Which versions of HTTP its listener allows.
+    pub(super) versions: Versions,
     /// Whose requests it brings, once that was asked.
     pub(super) client: Option<ClientKey>,
 }
@@ -56,7 +61,7 @@ impl<P: Protocol> Connection<P> {
         Connection {
             channel: Channel::NEW,
             link: Link::new(),
-            protocol: P::new(Instant::ZERO),
+            protocol: P::new(Instant::ZERO, Versions::Both),
             streams: Streams::default(),
             is_open: false,
             is_touched: false,
@@ -67,6 +72,8 @@ impl<P: Protocol> Connection<P> {
             timer_at: Instant::MAX,
             accepted_at: Instant::ZERO,
             peer: None,
+            certificates: None,
+            versions: Versions::Both,
             client: None,
         }
     }
@@ -77,9 +84,9 @@ impl<P: Protocol> Connection<P> {
         self.is_fresh && (now < self.accepted_at + FRESH_MAX || self.channel.is_waiting())
     }
 
-    /// The protocol begins, or begins again: its deadlines count from `now`.
-    pub(super) fn begin_protocol(&mut self, now: Instant, is_draining: bool) {
-        self.protocol = P::new(now);
+    /// The protocol begins, or begins again, and may speak `versions`: its deadlines count from `now`.
+    pub(super) fn begin_protocol(&mut self, now: Instant, versions: Versions, is_draining: bool) {
+        self.protocol = P::new(now, versions);
         if is_draining {
             self.drain(now);
         }
@@ -212,11 +219,11 @@ impl<P> Default for Connections<P> {
 }
 
 impl<P: Protocol> Connections<P> {
-    /// Adds a connection that was accepted at `now`.
+    /// Adds a connection that was accepted at `now`, which may speak `versions`.
     pub(super) fn open(
         &mut self,
         id: ConnId,
-        peer: Option<SocketAddr>,
+        (peer, versions): (Option<SocketAddr>, Versions),
         now: Instant,
     ) -> &mut Connection<P> {
         if self.records.len() <= id.index() {
@@ -224,7 +231,8 @@ impl<P: Protocol> Connections<P> {
         }
         let connection = &mut self.records[id.index()];
         debug_assert!(!connection.is_open, "an id is used again only after Closed");
-        connection.protocol = P::new(now);
+        connection.protocol = P::new(now, versions);
+        connection.versions = versions;
         connection.is_open = true;
         connection.accepted_at = now;
         connection.peer = peer;

@@ -60,7 +60,7 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
     fn accepted(&mut self, id: ConnId, at: ListenerId, peer: Option<SocketAddr>) {
         let WorkerState { connections, parts, agenda, acceptor, .. } = self;
         let now = parts.turn.now;
-        let connection = connections.open(id, peer, now);
+        let connection = connections.open(id, (peer, acceptor.versions(at)), now);
         connection.is_suspect = acceptor.is_doubtful(now);
         if let Some(sealer) = acceptor.sealer(at) {
             connection.channel.seal(sealer.accept());

@@ -38,6 +38,9 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         let (now, Connection { link, protocol, channel, .. }) =
             (at.parts.turn.now, &mut *at.connection);
         protocol.flush(link, &at.parts.encoder.limits, now);
+        if let Some(report) = protocol.take_report() {
+            at.parts.metrics.streams.count(&report);
+        }
         if let Some((output, then)) = channel.take_output(link, &at.parts.encoder.limits, now) {
             channel.sends(then);
             at.parts.metrics.bytes_written.add(output.len() as u64);

@@ -93,8 +93,9 @@ use crate::proxies::TrustedProxies;
 pub(in crate::server) use self::accept::BACKLOG;
 pub(crate) use self::accept::ListenerTerms;
 pub(in crate::server) use self::body_memory::BodyMemory;
-#[cfg(feature = "sim")]
-pub(crate) use self::channel::{Opened, Seal, Sealer};
+pub(crate) use self::channel::Sealer;
+#[cfg(any(feature = "sim", feature = "tls"))]
+pub(crate) use self::channel::{Opened, Seal};
 pub(crate) use self::inbox::Inbox;
 pub(in crate::server) use self::room::RoomPolicy;
 pub(in crate::server) use self::run::{Phase, serve as run};

@@ -18,8 +18,9 @@ use http::{HeaderValue, StatusCode};
 
 use super::threads::OtherThreads;
 use crate::app::{
-    App, Body, BodyStream, Error, Handler, Path, Response, Router, State, blocking, fixed,
+    App, Body, BodyStream, Closed, Error, Handler, Path, Response, Router, State, blocking, fixed,
 };
+use crate::websocket::{WebSocket, websocket};
 
 /// How long `/tardy` and `/late` may take.
 pub(super) const ROUTE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -101,6 +102,7 @@ pub(super) fn app(shared: Arc<Shared>) -> App {
         .get("/detached", detached.detached())
         // If it were refused, its clients' next bytes would not be HTTP.
         .get("/upgrade", upgrade.never_shed())
+        .get("/ws", websocket(talk).never_shed())
         .post("/echo", echo)
         .post("/small", echo.body_max(SMALL_BODY_MAX))
         .post("/length", length)
@@ -227,6 +229,16 @@ fn upgrade(State(shared): SharedState) -> Response {
         }
         upgraded.outgoing.finish();
     })
+}
+
+/// Echoes all messages until the client closes.
+async fn talk(mut socket: WebSocket, State(shared): SharedState) -> Result<(), Closed> {
+    let _alive = shared.enter();
+    while let Some(message) = socket.recv().await {
+        Yield(message.len() % 3).await;
+        socket.send(message).await?;
+    }
+    Ok(())
 }
 
 async fn echo(body: Bytes, State(shared): SharedState) -> Bytes {

@@ -201,6 +201,9 @@ impl Writer<'_> {
 
     /// A request of one of the kinds that ends the connection, or one of the other endings.
     fn odd_ending(&mut self) {
+        if self.kinds.has(Kind::WebSockets) && self.chance(3) {
+            return self.web_socket();
+        }
         let polls = self.prng.below(20);
         match self.prng.below(8) {
             0 if self.kinds.has(Kind::Streams) => self.endless("/events", false),

@@ -2,6 +2,7 @@
 //! computed by the code under test.
 
 mod kinds;
+mod websocket;
 
 pub(super) use kinds::TRIES_MAX;
 
@@ -507,6 +508,9 @@ impl Writer<'_> {
     }
 
     fn upgrade(&mut self) {
+        if self.kinds.has(Kind::WebSockets) && self.chance(2) {
+            return self.web_socket();
+        }
         let most = if self.chance(3) { 150_000 } else { 10_000 };
         let raw = app::big(self.prng.below(most) as usize);
         let wanted = Wanted { raw: Some(raw.clone()), body: None, ..status(101) };

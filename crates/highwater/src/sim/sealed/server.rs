@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use highwater_core::protocol::Versions;
+
 use crate::metrics::HandshakeFailure;
 use crate::server::{Opened, Seal, Sealer};
 
@@ -177,6 +179,11 @@ impl ToySeal {
 }
 
 impl Seal for ToySeal {
+    /// It negotiates none.
+    fn versions(&self) -> Versions {
+        Versions::Both
+    }
+
     fn open<'s, 'i: 's>(&'s mut self, input: &mut &'i mut [u8]) -> Opened<'s> {
         loop {
             self.partial.drain(..std::mem::take(&mut self.used));

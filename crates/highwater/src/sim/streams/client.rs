@@ -1,5 +1,5 @@
-//! A client of the protocol with streams, and what its streams must receive. It has its own reading of the
-//! frames, and knows the server's code in nothing.
+//! A client of a protocol with streams, and what its streams must receive. It has its own reading of the
+//! frames (`wire`), and knows the server's code in nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,10 +11,7 @@ use super::super::link::Stage;
 use super::super::network::Network;
 use super::super::runner::Peer;
 use super::app::content;
-
-/// The windows before anything was granted, in both directions: a part of the protocol.
-const STREAM_WINDOW: i64 = 4096;
-const WINDOW: i64 = 24 * 1024;
+use super::wire::{Heard, NO_LAST, WINDOW_IN, Wire};
 
 /// How long a client pauses that has nothing to read and nothing to say.
 const IDLE_PAUSE: Duration = Duration::from_millis(30);
@@ -76,6 +73,7 @@ impl fmt::Debug for Stream {
 
 /// A client with one connection.
 pub(super) struct Client {
+    wire: Wire,
     pub(super) link: usize,
     pub(super) streams: Vec<Stream>,
     /// Bytes received and not read as a frame, and frames not taken yet by the kernel.
@@ -83,6 +81,8 @@ pub(super) struct Client {
     output: Vec<u8>,
     window_out: i64,
     window_in: i64,
+    /// The size of the latter from the start.
+    window_size: i64,
     at_once: usize,
     pause_max: u64,
     read_max: u64,
@@ -96,16 +96,8 @@ pub(super) struct Client {
     pub(super) hash: u64,
 }
 
-fn frame(stream: u32, kind: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = stream.to_be_bytes().to_vec();
-    frame.push(kind);
-    frame.extend((payload.len() as u16).to_be_bytes());
-    frame.extend(payload);
-    frame
-}
-
 impl Stream {
-    fn draw(prng: &mut Prng, (key, id): (u32, u32)) -> Self {
+    fn draw(prng: &mut Prng, (key, id): (u32, u32), window_out: i64) -> Self {
         use Kind::{Bad, Big, Broken, Count, Echo, Gone, Never, Pieces, Slow, Wait};
         let kinds = [Big, Big, Wait, Wait, Slow, Pieces, Pieces, Broken, Never, Gone, Echo, Count];
         let kind = if prng.chance(1, 60) { Bad } else { kinds[prng.below(12) as usize] };
@@ -131,8 +123,8 @@ impl Stream {
             reset_in: resets.then(|| prng.below(30)),
             is_open: false,
             is_reset: false,
-            window_out: STREAM_WINDOW,
-            window_in: STREAM_WINDOW,
+            window_out,
+            window_in: WINDOW_IN,
             status: None,
             heard: Vec::new(),
             is_over: false,
@@ -140,23 +132,22 @@ impl Stream {
         }
     }
 
-    fn open(&mut self) -> Vec<u8> {
+    fn open(&mut self, wire: &mut Wire, prng: &mut Prng) -> Vec<u8> {
         self.is_open = true;
-        let path = match self.kind {
-            Kind::Big => "GET /big",
-            Kind::Wait => "GET /wait",
-            Kind::Slow => "GET /slow",
-            Kind::Pieces => "GET /pieces",
-            Kind::Broken => "GET /broken",
-            Kind::Never => "GET /never",
-            Kind::Gone => "GET /gone",
-            Kind::Echo => "POST /echo",
-            Kind::Count => "POST /count",
-            Kind::Bad => "bad",
+        let (method, path) = match self.kind {
+            Kind::Big => ("GET", "big"),
+            Kind::Wait => ("GET", "wait"),
+            Kind::Slow => ("GET", "slow"),
+            Kind::Pieces => ("GET", "pieces"),
+            Kind::Broken => ("GET", "broken"),
+            Kind::Never => ("GET", "never"),
+            Kind::Gone => ("GET", "gone"),
+            Kind::Echo => ("POST", "echo"),
+            Kind::Count => ("POST", "count"),
+            Kind::Bad => ("", "bad"),
         };
-        let head = format!("{path}/{}/{}\nhost: h\n", self.key, self.n);
-        self.is_sent = !path.starts_with("POST");
-        frame(self.id, if self.is_sent { 2 } else { 1 }, head.as_bytes())
+        self.is_sent = method != "POST";
+        wire.open(self.id, method, &format!("/{path}/{}/{}", self.key, self.n), prng)
     }
 
     /// Whether nothing more is expected of it.
@@ -230,6 +221,7 @@ impl Peer for Client {
         let is_busy = !heard.is_empty() || !self.output.is_empty() || link.has_unread();
         self.input.extend(heard);
         while self.hear()? {}
+        self.output.extend(self.wire.take_owed());
         if !self.has_finished && !self.has_broken {
             self.speak(prng);
         }
@@ -249,23 +241,26 @@ impl Peer for Client {
 }
 
 impl Client {
-    /// A client whose keys begin at `first_key`.
-    pub(super) fn draw(prng: &mut Prng, network: &mut Network, first_key: u32) -> Self {
+    /// A client that speaks by `wire`, and whose keys begin at `first_key`.
+    pub(super) fn draw(prng: &mut Prng, network: &mut Network, first_key: u32, wire: Wire) -> Self {
+        let (stream_out, window_out, window_size) = wire.windows();
         let most = [1, 5, 50, 80][prng.below(4) as usize];
         let count = 1 + prng.below(most) as u32;
         let mut id = 0;
         let streams = (0..count).map(|n| {
-            id += 1 + prng.below(3) as u32;
-            Stream::draw(prng, (first_key + n, id))
+            id = wire.next_id(id, prng);
+            Stream::draw(prng, (first_key + n, id), stream_out)
         });
         let streams = streams.collect();
         Client {
             link: network.add([300, 16 * 1024][prng.below(2) as usize]),
             streams,
             input: Vec::new(),
-            output: Vec::new(),
-            window_out: WINDOW,
-            window_in: WINDOW,
+            output: wire.hello(),
+            wire,
+            window_out,
+            window_in: window_size,
+            window_size,
             at_once: [1, 4, 50, 50][prng.below(4) as usize],
             // A client that reads slowly learns late that it may send more: it does not do so with much to read.
             pause_max: [100, 3000, 20_000][prng.below(if count > 5 { 2 } else { 3 }) as usize],
@@ -306,23 +301,27 @@ impl Client {
         if let Some(left) = &mut self.breaks_in {
             if *left == 0 {
                 self.has_broken = true;
-                self.output.extend(frame(0, 99, b"?"));
+                self.output.extend(self.wire.breach());
                 return;
             }
             *left -= 1;
         }
-        let away = self.away;
+        if prng.chance(1, 20) {
+            self.output.extend(self.wire.noise(prng));
+        }
+        let may_open = self.away.is_none_or(|last| last == NO_LAST);
+        let Client { wire, output, streams, .. } = self;
         let is_live = |stream: &Stream| stream.is_open && !stream.is_done();
-        let open = self.streams.iter().filter(|stream| is_live(stream)).count();
+        let open = streams.iter().filter(|stream| is_live(stream)).count();
         let is_new = |stream: &&mut Stream| !stream.is_open;
         if open < self.at_once
-            && away.is_none()
+            && may_open
             && prng.chance(1, 2)
-            && let Some(stream) = self.streams.iter_mut().find(is_new)
+            && let Some(stream) = streams.iter_mut().find(is_new)
         {
-            self.output.extend(stream.open());
+            output.extend(stream.open(wire, prng));
         }
-        for stream in self.streams.iter_mut().filter(|stream| is_live(stream)) {
+        for stream in streams.iter_mut().filter(|stream| is_live(stream)) {
             let room = stream.window_out.min(self.window_out).max(0) as usize;
             let left = stream.body.len() - stream.sent;
             let len = left.min(room).min(1 + prng.below(900) as usize);
@@ -330,7 +329,7 @@ impl Client {
             let stops = is_last && stream.stalls || len == 0 && !is_last;
             if !stream.is_sent && !stops && prng.chance(1, 2) {
                 let bytes = &stream.body[stream.sent..stream.sent + len];
-                self.output.extend(frame(stream.id, if is_last { 5 } else { 4 }, bytes));
+                output.extend(wire.content(stream.id, bytes, is_last));
                 stream.sent += len;
                 stream.is_sent = is_last;
                 stream.window_out -= len as i64;
@@ -338,70 +337,71 @@ impl Client {
             }
             match &mut stream.reset_in {
                 Some(0) => {
-                    self.output.extend(frame(stream.id, 6, b""));
+                    output.extend(wire.reset(stream.id));
                     stream.is_reset = true;
                 }
                 Some(left) => *left -= 1,
                 None => {}
             }
-            if stream.window_in < STREAM_WINDOW / 2 && prng.chance(1, 3) {
-                let more = 1 + prng.below(STREAM_WINDOW as u64);
+            if stream.window_in < WINDOW_IN / 2 && prng.chance(1, 3) {
+                let more = 1 + prng.below(WINDOW_IN as u64);
                 stream.window_in += more as i64;
-                self.output.extend(frame(stream.id, 7, &(more as u32).to_be_bytes()));
+                output.extend(wire.window(stream.id, more as u32));
             }
         }
-        if self.window_in < WINDOW / 2 && prng.chance(1, 2) {
-            let more = 1 + prng.below(WINDOW as u64);
+        if self.window_in < self.window_size / 2 && prng.chance(1, 2) {
+            let more = 1 + prng.below(self.window_size as u64);
             self.window_in += more as i64;
-            self.output.extend(frame(0, 7, &(more as u32).to_be_bytes()));
+            self.output.extend(self.wire.window(0, more as u32));
         }
     }
 
-    /// Reads one frame. Returns whether there was one.
+    /// Hears one event. Returns whether there was one.
     fn hear(&mut self) -> Result<bool, String> {
-        let Some((header, rest)) = self.input.split_first_chunk::<7>() else { return Ok(false) };
-        let len = usize::from(u16::from_be_bytes([header[5], header[6]]));
-        let Some(payload) = rest.get(..len) else { return Ok(false) };
-        let id = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
-        let (kind, payload) = (header[4], payload.to_vec());
-        self.input.drain(..7 + len);
-        for byte in [kind].iter().chain(&payload) {
-            self.hash = self.hash.rotate_left(5) ^ u64::from(*byte);
+        let Some(heard) = self.wire.hear(&mut self.input)? else { return Ok(false) };
+        for byte in format!("{heard:?}").bytes() {
+            self.hash = self.hash.rotate_left(5) ^ u64::from(byte);
         }
-        let number = || -> Result<u32, String> {
-            let bytes = payload.as_slice().try_into();
-            bytes.map(u32::from_be_bytes).map_err(|_| "a number of another length".into())
-        };
-        match (kind, id) {
-            (7, 0) => self.window_out += i64::from(number()?),
-            (8, 0) => self.away = Some(number()?),
-            _ => self.hear_stream(id, kind, &payload)?,
+        match heard {
+            Heard::Window(0, more) => self.window_out += i64::from(more),
+            Heard::Windows(more) => {
+                self.streams.iter_mut().for_each(|stream| stream.window_out += more);
+            }
+            Heard::Away(last) => self.away = Some(last),
+            Heard::Error(code) if !self.has_broken => return Err(format!("a mistake: {code}")),
+            Heard::Error(_) => {}
+            Heard::Status(id, _) | Heard::Content(id, ..) | Heard::Reset(id) => {
+                self.hear_stream(id, heard)?;
+            }
+            Heard::Window(id, _) => self.hear_stream(id, heard)?,
         }
         Ok(true)
     }
 
-    fn hear_stream(&mut self, id: u32, kind: u8, payload: &[u8]) -> Result<(), String> {
+    fn hear_stream(&mut self, id: u32, heard: Heard) -> Result<(), String> {
         let refused = self.away.is_some_and(|last| id > last);
         let streams = &mut self.streams;
         let Some(stream) = streams.iter_mut().find(|stream| stream.id == id && stream.is_open)
         else {
-            return Err(format!("a frame of {kind} for stream {id}, which was not opened"));
+            return Err(format!("{heard:?} for a stream that was not opened"));
         };
         let about = |what: &str, stream: &Stream| Err(format!("{what}: {stream:?}"));
         if refused {
             return about("a frame for a stream that is not served", stream);
         }
-        if stream.was_reset || stream.is_over && kind != 6 {
+        let is_reset = matches!(heard, Heard::Reset(_));
+        if stream.was_reset || stream.is_over && !is_reset {
             return about("a frame behind the end", stream);
         }
-        match kind {
-            3 if stream.status.is_some() => return about("a second answer", stream),
-            3 => {
-                let line = payload.split(|&byte| byte == b'\n').next().unwrap_or_default();
-                let status = std::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
+        match heard {
+            Heard::Status(..) if stream.status.is_some() => {
+                return about("a second answer", stream);
+            }
+            Heard::Status(_, line) => {
+                let status = std::str::from_utf8(&line).ok().and_then(|line| line.parse().ok());
                 stream.status = Some(status.ok_or("a head without a status")?);
             }
-            4 | 5 => {
+            Heard::Content(_, payload, is_last) => {
                 if stream.status.is_none() {
                     return about("content before its head", stream);
                 }
@@ -410,15 +410,12 @@ impl Client {
                 if stream.window_in < 0 || self.window_in < 0 {
                     return about("content beyond the window", stream);
                 }
-                stream.heard.extend_from_slice(payload);
-                stream.is_over = kind == 5;
+                stream.heard.extend_from_slice(&payload);
+                stream.is_over = is_last;
             }
-            6 => stream.was_reset = true,
-            7 => {
-                let bytes = payload.try_into().map_err(|_| "a window of another length")?;
-                stream.window_out += i64::from(u32::from_be_bytes(bytes));
-            }
-            _ => return about("a frame of no known kind", stream),
+            Heard::Reset(_) => stream.was_reset = true,
+            Heard::Window(_, more) => stream.window_out += i64::from(more),
+            Heard::Windows(_) | Heard::Away(_) | Heard::Error(_) => {}
         }
         if stream.is_reset { Ok(()) } else { stream.check(false) }
     }

@@ -1,8 +1,8 @@
-//! The worker under a protocol with streams, which no user sees: up to fifty exchanges at once on a connection,
-//! windows in both directions, resets, and a farewell that names the last stream served.
+//! The worker under a protocol with streams, of which no user sees one: up to fifty exchanges at once on a connection,
+//! windows in both directions, resets, and a farewell that names the last stream served. The other is HTTP/2.
 //!
 //! ```text
-//!  client (own codec, own windows) ──▶ network ──▶ the worker over `Toy` ──▶ app
+//!  client (own codec, own windows) ──▶ network ──▶ the worker over `Toy`, or HTTP/2 ──▶ app
 //!     └── oracle: what each stream must receive, and may not
 //! ```
 //!
@@ -23,25 +23,34 @@ mod frame;
 mod protocol;
 mod state;
 mod stream;
+mod wire;
 mod world;
+
+use highwater_core::versions::Connection;
 
 use super::Report;
 use super::trace::Trace;
+use connection::Toy;
+use wire::Wire;
+use world::World;
 
 /// Runs the simulation of `seed`, over sealed connections if `is_sealed`.
 pub(super) fn run(seed: u64, is_sealed: bool, trace: Trace) -> Result<Report, String> {
-    world::World::new(seed, is_sealed, trace).run()
+    World::<Toy>::new(seed, is_sealed, || Wire::Toy, trace).run()
+}
+
+/// The same with clients that speak HTTP/2, over the connections that servers have.
+pub(super) fn run_http2(seed: u64, is_sealed: bool, trace: Trace) -> Result<Report, String> {
+    World::<Connection>::new(seed, is_sealed, Wire::http2, trace).run()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Purpose: the worker keeps every promise to each of many streams under `STREAMS_SEEDS` seeds, and they are
-    /// not idle ones.
-    #[test]
-    fn seeds() {
-        let seeds = std::env::var("STREAMS_SEEDS");
+    /// Runs as many seeds as `variable` says, every second one sealed. They must not be idle ones.
+    fn run_seeds(variable: &str, run: fn(u64, bool, Trace) -> Result<Report, String>) {
+        let seeds = std::env::var(variable);
         let seeds = seeds.map_or(60, |seeds| seeds.parse().expect("a number of seeds"));
         let (mut failed, mut answers) = (Vec::new(), 0);
         for seed in 0..seeds {
@@ -56,12 +65,26 @@ mod tests {
         assert!(answers as u64 > 10 * seeds, "{answers}");
     }
 
+    /// Purpose: the worker keeps every promise to each of many streams under `STREAMS_SEEDS` seeds.
+    #[test]
+    fn seeds() {
+        run_seeds("STREAMS_SEEDS", run);
+    }
+
+    /// Purpose: the same over HTTP/2, under `HTTP2_SEEDS` seeds.
+    #[test]
+    fn http2_seeds() {
+        run_seeds("HTTP2_SEEDS", run_http2);
+    }
+
     /// Purpose: a seed replays exactly.
     #[test]
     fn deterministic() {
         for seed in [1, 5, 9] {
-            let run = || run(seed, false, Trace::default());
-            assert_eq!(run(), run());
+            for run in [run, run_http2] {
+                let run = || run(seed, false, Trace::default());
+                assert_eq!(run(), run());
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use highwater_core::http::{Body, BodyPlan, Head, Limits, Method, Reject};
 use highwater_core::link::{Link, Overdue};
-use highwater_core::protocol::{self, Expired, Next, Protocol, Request, Step, StreamId};
+use highwater_core::protocol::{self, Expired, Next, Protocol, Request, Step, StreamId, Versions};
 use highwater_core::time::Instant;
 
 use super::connection::{Found, Scratch, Toy};
@@ -25,7 +25,7 @@ impl Protocol for Toy {
     type Pending<'a> = Pending<'a>;
     type Stream<'a> = ToyStream<'a>;
 
-    fn new(now: Instant) -> Self {
+    fn new(now: Instant, _versions: Versions) -> Self {
         Toy::accepted(now)
     }
 

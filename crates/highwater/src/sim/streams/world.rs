@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use highwater_core::http::Limits;
+use highwater_core::http::{Http2Limits, Limits};
 use highwater_core::prng::Prng;
+use highwater_core::protocol::Protocol;
 
 use super::super::faults::Faults;
 use super::super::network::Network;
@@ -13,7 +14,7 @@ use super::super::sealed::ToySealer;
 use super::super::{Report, Trace};
 use super::app::{Shared, app};
 use super::client::Client;
-use super::connection::Toy;
+use super::wire::Wire;
 use crate::app::restart_request_ids;
 use crate::metrics::WorkerMetrics;
 use crate::server::{ServerConfig, WorkerConfig};
@@ -21,16 +22,17 @@ use crate::server::{ServerConfig, WorkerConfig};
 /// Requests per client, at most: their keys are apart.
 const KEYS: u32 = 1000;
 
-pub(super) struct World {
-    runner: Runner<Toy, Client>,
+pub(super) struct World<P: Protocol> {
+    runner: Runner<P, Client>,
     metrics: Arc<WorkerMetrics>,
     shared: Arc<Shared>,
     drain_at: Option<u32>,
     cut_at: Option<u32>,
 }
 
-impl World {
-    pub(super) fn new(seed: u64, is_sealed: bool, trace: Trace) -> Self {
+impl<P: Protocol> World<P> {
+    /// A run of `seed` whose clients speak by what `wire` makes.
+    pub(super) fn new(seed: u64, is_sealed: bool, wire: impl Fn() -> Wire, trace: Trace) -> Self {
         restart_request_ids(seed);
         let mut prng = Prng::from_seed(seed ^ 0x5eed_0f57_2ea3);
         let is_stormy = prng.chance(1, 2);
@@ -40,7 +42,12 @@ impl World {
             turn_micros_max: pick(&[50, 2000]),
             ..Faults::default()
         };
+        let http2 = Http2Limits {
+            connection_window: pick(&[0, 512 * 1024]) as u32,
+            ..Http2Limits::default()
+        };
         let limits = Limits {
+            http2,
             body_timeout: Duration::from_secs(pick(&[20, 60])),
             output_max: pick(&[1000, 64 * 1024]) as usize,
             write_timeout: Duration::from_secs(300),
@@ -53,7 +60,7 @@ impl World {
         let defers = pick(&[0, 1]) > 0;
         let mut network = Network::new(Some(prng.next_u64()), faults, trace);
         let clients = (0..1 + prng.below(4) as u32)
-            .map(|n| Client::draw(&mut prng, &mut network, n * KEYS))
+            .map(|n| Client::draw(&mut prng, &mut network, n * KEYS, wire()))
             .collect();
         let shared = Arc::new(Shared::default());
         let app = app(Arc::clone(&shared));

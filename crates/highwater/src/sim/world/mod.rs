@@ -162,7 +162,7 @@ impl World {
         let mut prng = Prng::from_seed(seed);
         // From another sequence, so that additional kinds change nothing else.
         let mut extra = Prng::from_seed(!seed);
-        let plan = Plan::draw(&mut prng, kinds.draw(&mut extra));
+        let plan = Plan::draw(&mut prng, kinds.draw(&mut extra, seed));
         trace.line(|| format!("{plan:#?}"));
         let mut network = Network::new(Some(prng.next_u64()), plan.faults, trace);
         let is_fair = plan.kinds.has(Kind::Unequal);

@@ -10,6 +10,8 @@
 //! are appended to those not yet read, and a piece made by the application counts [`PIECE_COST`] more than its
 //! length.
 
+mod raw;
+
 use std::collections::VecDeque;
 use std::error::Error as StdError;
 use std::fmt;
@@ -24,6 +26,8 @@ use highwater_core::http::{Fields, Reject};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::app::guard::guarded;
+
+pub(crate) use raw::keep as keep_buffer;
 
 /// The size up to which copied bytes are gathered into one piece: large enough that the overhead per piece does
 /// not matter, small enough that exceeding a bound by one piece does not matter either.
@@ -48,12 +52,13 @@ pub(crate) fn sender(capacity: usize) -> (BodySender, BodyStream) {
 
 #[derive(Debug)]
 struct Queue {
-    capacity: usize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// From how many buffered bytes on the writer waits.
+    capacity: usize,
     pieces: VecDeque<Bytes>,
     /// Copied bytes that follow `pieces`; further bytes may be appended.
     gathered: BytesMut,
@@ -71,7 +76,7 @@ struct State {
 
 impl Queue {
     fn new(capacity: usize, writer: Option<Waker>) -> Arc<Self> {
-        Arc::new(Queue { capacity, state: Mutex::new(State { writer, ..State::default() }) })
+        Arc::new(Queue { state: Mutex::new(State { capacity, writer, ..State::default() }) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -96,13 +101,7 @@ impl Queue {
         if bytes.is_empty() || state.reader_gone || state.end.is_some() {
             return;
         }
-        for piece in bytes.chunks(GATHERED_MAX) {
-            if state.gathered.len() + piece.len() > GATHERED_MAX {
-                state.seal();
-            }
-            state.buffered += piece.len();
-            state.gathered.extend_from_slice(piece);
-        }
+        state.gather(bytes);
         wake(&state.reader);
     }
 
@@ -136,9 +135,9 @@ impl Queue {
             wake(&state.writer);
         }
         if let Some((piece, cost)) = state.take() {
-            let was_full = state.buffered >= self.capacity;
+            let was_full = state.is_full();
             state.buffered -= cost;
-            if was_full && state.buffered < self.capacity {
+            if was_full && !state.is_full() {
                 wake(&state.writer);
             }
             return Poll::Ready(Some(Ok(piece)));
@@ -168,7 +167,7 @@ impl Queue {
         if state.reader_gone || state.end.is_some() {
             return Poll::Ready(Err(Closed));
         }
-        if state.buffered < self.capacity {
+        if !state.is_full() {
             return Poll::Ready(Ok(()));
         }
         remember(&mut state.writer, context);
@@ -189,6 +188,25 @@ impl Queue {
 }
 
 impl State {
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.buffered >= self.capacity
+    }
+
+    /// Appends a copy of `bytes`.
+    fn gather(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(GATHERED_MAX) {
+            if self.gathered.len() + piece.len() > GATHERED_MAX {
+                self.seal();
+            }
+            if self.gathered.capacity() == 0 {
+                self.gathered = raw::spare();
+            }
+            self.buffered += piece.len();
+            self.gathered.extend_from_slice(piece);
+        }
+    }
+
     /// Turns the gathered bytes into a piece, which no further bytes join.
     fn seal(&mut self) {
         if !self.gathered.is_empty() {
@@ -204,9 +222,8 @@ impl State {
             let cost = piece.len() + PIECE_COST;
             return Some((piece, cost));
         }
-        let piece = std::mem::take(&mut self.gathered).freeze();
-        let cost = piece.len();
-        (cost > 0).then_some((piece, cost))
+        let cost = self.gathered.len();
+        (cost > 0).then(|| (raw::frozen(&mut self.gathered), cost))
     }
 }
 
@@ -266,7 +283,8 @@ impl BodyFeed {
     /// How many bytes more to push now. With none, the rest is left to TCP's back-pressure, or to the window of
     /// its stream.
     pub(crate) fn room(&self) -> usize {
-        self.0.capacity.saturating_sub(self.0.lock().buffered)
+        let state = self.0.lock();
+        state.capacity.saturating_sub(state.buffered)
     }
 
     /// Whether the reader has asked for any of it: time to send `100 Continue`.
@@ -336,7 +354,7 @@ impl BodySender {
         let piece = piece.into();
         {
             let state = self.0.lock();
-            if state.reader_gone || state.buffered >= self.0.capacity {
+            if state.reader_gone || state.is_full() {
                 return Err(piece);
             }
         }

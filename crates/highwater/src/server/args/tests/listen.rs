@@ -24,9 +24,9 @@ fn several_listeners() {
 fn mistakes_in_listeners() {
     let required = ("PROVIDER_URL", "x");
     assert_eq!(
-        complaint(&["--listen=127.0.0.1:80", "--listen=127.0.0.1:81,tls"], &[required]),
-        "--listen \"127.0.0.1:81,tls\" (from a flag): the option \"tls\" is unknown; use http1, and mode=OCTAL for \
-         Unix sockets"
+        complaint(&["--listen=127.0.0.1:80", "--listen=127.0.0.1:81,ssl"], &[required]),
+        "--listen \"127.0.0.1:81,ssl\" (from a flag): the option \"ssl\" is unknown; use tls, http1 or http2, and \
+         mode=OCTAL for Unix sockets"
     );
     assert_eq!(
         complaint(&[], &[required, ("HIGHWATER_LISTEN", "127.0.0.1:80 localhost:81")]),

@@ -19,7 +19,7 @@ use highwater_core::http::Limits;
 use super::*;
 use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed};
 use crate::logging::LogFormat;
-use crate::server::config::{Pin, TransportChoice};
+use crate::server::config::{ClientAuth, Pin, TlsMin, TransportChoice};
 use crate::server::listener::Listen;
 
 /// A service with settings of its own.
@@ -113,7 +113,7 @@ fn defaults_agree_with_the_server() {
 /// Purpose: every flag reaches the configuration.
 #[test]
 fn every_flag_has_its_effect() {
-    let args = "--listen [::1]:80 --metrics off --workers 3 --transport uring --pin off \
+    let args = "--listen [::1]:80 --tls-cert a.pem --tls-key a.key --tls-min 1.3 --tls-client-ca ca.pem --tls-client-auth optional --metrics off --workers 3 --transport uring --pin off \
                 --connections-max 1000 --shed kernel --gate nft --gate-refusal drop --refuse connections --fair off --trusted-proxies 10.0.0.0/8,::1 --refuse-close on --unready-after 5s --connection-limit 64 \
                 --limiter fixed --patience 2s --queue-target 20ms --deadline-max 5s --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
                 --idle-timeout 3m --write-timeout 4s --half-closed-timeout 6s --tcp-keep-alive off --header-max 1KiB --uri-max 100 \
@@ -125,6 +125,11 @@ fn every_flag_has_its_effect() {
     }
     let expected = ServerConfig {
         listen: vec!["[::1]:80".parse().expect("an address")],
+        tls_cert: vec!["a.pem".into()],
+        tls_key: vec!["a.key".into()],
+        tls_min: TlsMin::Tls13,
+        tls_client_ca: Some("ca.pem".into()),
+        tls_client_auth: ClientAuth::Optional,
         inherited: true,
         metrics: None,
         metrics_is_fixed: true,

@@ -11,7 +11,10 @@
 
 use std::fmt;
 
-use crate::metrics::HandshakeFailure;
+use highwater_core::protocol::Versions;
+
+use crate::app::PeerCertificates;
+use crate::metrics::{Completed, HandshakeFailure};
 
 /// Seals the connections of a listener.
 pub(crate) trait Sealer: fmt::Debug + Send + Sync {
@@ -31,8 +34,21 @@ pub(crate) trait Seal: fmt::Debug {
     /// The handshake may begin whose first flight has come ([`Opened::Hello`]). This is its costly part.
     fn begin(&mut self);
 
+    /// How the handshake was completed. Asked at [`Opened::Established`].
+    fn completed(&self) -> Completed {
+        Completed::default()
+    }
+
+    /// The certificates by which the peer has shown who it is. Asked at [`Opened::Established`].
+    fn certificates(&self) -> Option<PeerCertificates> {
+        None
+    }
+
     /// Adds `plain` to `sealed`, in records. Only called between [`Opened::Established`] and the end.
     fn seal(&mut self, plain: &[u8], sealed: &mut Vec<u8>);
+
+    /// Which versions of HTTP its handshake has left to choose from (ALPN). Only called once it is complete.
+    fn versions(&self) -> Versions;
 
     /// Adds its own messages to `sealed`: flights of the handshake, tickets, alerts.
     fn take_own(&mut self, sealed: &mut Vec<u8>);
@@ -47,7 +63,10 @@ pub(crate) trait Seal: fmt::Debug {
 
 /// What a record held.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "no kind of seal is built"))]
+#[cfg_attr(
+    not(any(feature = "sim", feature = "tls")),
+    expect(dead_code, reason = "no kind of seal is built")
+)]
 pub(crate) enum Opened<'a> {
     /// Nothing can be done before more bytes come.
     Wait,

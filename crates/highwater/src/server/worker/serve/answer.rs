@@ -57,7 +57,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
     /// Encodes a response that is checked and counted.
     fn encode(&mut self, mut response: Response) {
         let Parts { turn, encoder, .. } = &mut *self.parts;
-        let (before, status) = (self.stream.link().pending(), response.status().as_u16());
+        let (before, status) = (self.stream.pending(), response.status().as_u16());
         let rest = encoder.response(&mut self.stream, turn.now, &mut response);
         drop_guarded(response);
         self.note_answer(status, before);
@@ -77,7 +77,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
     #[inline]
     pub(super) fn note_answer(&mut self, status: u16, before: usize) {
         if self.exchange.known.is_some() {
-            let bytes = self.stream.link().pending().saturating_sub(before) as u64;
+            let bytes = self.stream.pending().saturating_sub(before) as u64;
             self.exchange.answer = Answered { status, bytes };
         }
     }
@@ -107,7 +107,10 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
                 self.exchange.feed = None;
                 self.ended(true);
             }
-            Rest::Stream { content, is_events } => {
+            Rest::Stream { mut content, is_events } => {
+                if is_events {
+                    content.content().ends_with(self.app.draining());
+                }
                 self.exchange.content = Some(content);
                 self.exchange.is_endless = is_events;
                 self.pump();
@@ -127,10 +130,11 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         if let BodyRepr::Stream(content, _) = content.into_repr() {
             self.exchange.content = Some(content);
         }
+        let sockets = Arc::clone(&self.parts.metrics.sockets);
         let upgraded = Upgraded { incoming, outgoing };
         // Called by the first poll, so that all of it runs inside a runtime.
         let future = async move {
-            match upgrade.call(upgraded) {
+            match upgrade.call(upgraded, sockets) {
                 Some(future) => future.await,
                 None => Err(Panic::default()),
             }
@@ -192,12 +196,15 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
     }
 
     /// Handles the answer of a handler, also if the handler panicked. Its place within its route's limit is
-    /// free.
+    /// free, unless another protocol goes on.
     fn made(&mut self, result: Result<Response, Panic>) -> Response {
         if let Some(mut permit) = self.exchange.permit.take()
             && let Ok(response) = &result
         {
             permit.answered(response.status());
+            if matches!(response.body().repr(), BodyRepr::Upgrade(_)) {
+                self.exchange.permit = permit.kept();
+            }
         }
         self.report_panics();
         let mut response =
@@ -302,6 +309,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
             Some(Task::Upgraded(mut future)) => match poll(&mut future, &waker) {
                 Some(result) => {
                     self.exchange.feed = None;
+                    self.exchange.permit = None;
                     if !matches!(result, Ok(Ok(()))) {
                         self.stream.reset();
                     }
@@ -317,7 +325,9 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
 
     fn finish_task(&mut self, result: Result<Response, Panic>) {
         let response = self.made(result);
+        let kept = self.exchange.permit.take();
         self.exchange.end_task();
+        self.exchange.permit = kept;
         if self.stream.is_reply_owed() {
             self.answer(response);
         }

@@ -34,7 +34,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         let Connection { link, protocol, channel, .. } = &*self.connection;
         if has_content {
             self.touch();
-        } else if link.has_carry() {
+        } else if link.has_carry() || protocol.holds_input() {
             self.read_on();
         } else if link.has_output()
             || protocol.holds_output(link, &self.parts.encoder.limits)
@@ -201,6 +201,10 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             Expired::Reset => {
                 metrics.timeout(Timeout::Write);
                 channel.end(Close::Reset);
+            }
+            Expired::Stalled => metrics.timeout(Timeout::Write),
+            Expired::Ended => {
+                metrics.timeout(if *is_fresh { Timeout::Header } else { Timeout::Idle });
             }
             Expired::HalfClosed => {
                 metrics.timeout(Timeout::HalfClosed);

@@ -16,6 +16,9 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
             disconnected.tell();
         }
         self.exchange.feed = None;
+        if self.exchange.queue.waiting.is_some() {
+            self.parts.admission.left(self.exchange.started, self.parts.turn.now);
+        }
         self.ended(false);
         if self.endpoint().is_some_and(EndpointInfo::is_detached) {
             self.detach();

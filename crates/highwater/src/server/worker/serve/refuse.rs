@@ -40,7 +40,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         metrics.rejected(reason);
         let is_for_load = reason.is_for_load();
         turn.statistics.refused(metrics, self.exchange, refusal.status(), is_for_load);
-        let (before, status) = (self.stream.link().pending(), refusal.status());
+        let (before, status) = (self.stream.pending(), refusal.status());
         encoder.fixed(&mut self.stream, turn.now, refusal);
         self.note_answer(status, before);
         self.follow(Rest::None);

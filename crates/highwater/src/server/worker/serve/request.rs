@@ -69,7 +69,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
 
     /// Serves input that could not be served before.
     pub(in super::super) fn read_on(&mut self) {
-        if self.connection.link.has_carry() {
+        if self.connection.link.has_carry() || self.connection.protocol.holds_input() {
             let carry = self.connection.link.take_carry();
             self.serve_owned(carry, self.parts.turn.now, None);
             self.touch();
@@ -117,8 +117,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         loop {
             let Parsing { scratch, params } = &mut *self.parsing;
             let now = self.parts.turn.now;
-            let Connection { link, protocol, streams, peer, client, is_suspect, .. } =
-                &mut *self.connection;
+            let Connection {
+                link, protocol, streams, peer, certificates, client, is_suspect, ..
+            } = &mut *self.connection;
             let mut arrival = Arrival::at(ready);
             let (mut found, mut reset) = (None, None);
             let next = match protocol.advance(link, input, scratch, &self.parts.encoder.limits, now)
@@ -177,8 +178,11 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                         self.parts.start(app, (exchange, id), target, request.body, times);
                     let Exchange { disconnected, named, endpoint, .. } = exchange;
                     let noted = IfItPanics { named, head };
-                    let mut outcome =
-                        app.call(&app.request(target, head, params, body, *peer, disconnected));
+                    let asked = app.request(target, head, params, body, *peer, disconnected);
+                    if let Some(certificates) = certificates {
+                        certificates.attach(&asked);
+                    }
+                    let mut outcome = app.call(&asked);
                     self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
                     self.deliver(outcome, &mut grant.permit);
                 }
@@ -214,8 +218,11 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     self.parts.start(app, (exchange, id), target, request.body, times);
                 let Exchange { disconnected, named, endpoint, .. } = exchange;
                 let noted = IfItPanics { named, head };
-                let mut outcome =
-                    app.call(&app.request(target, head, of.1, body, peer, disconnected));
+                let asked = app.request(target, head, of.1, body, peer, disconnected);
+                if let Some(certificates) = &self.connection.certificates {
+                    certificates.attach(&asked);
+                }
+                let mut outcome = app.call(&asked);
                 self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
                 self.deliver(outcome, &mut grant.permit);
             }
@@ -262,6 +269,10 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             drop(outcome);
             self.is_dropping = false;
         } else {
+            if matches!(rest, Rest::Upgrade(_)) {
+                // What goes on behind the answer has its place within the route's limit.
+                self.exchange().exchange.permit = permit.take().and_then(Permit::kept);
+            }
             drop_guarded(outcome);
             self.exchange().follow(rest);
         }
@@ -343,7 +354,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
     fn encode_at_once(&mut self, outcome: &mut Outcome<'_>) -> (Option<Rest>, bool) {
         let Parts { turn, metrics, encoder, .. } = &mut *self.parts;
         let is_known = self.exchange.known.is_some();
-        let before = if is_known { self.stream.link().pending() } else { 0 };
+        let before = if is_known { self.stream.pending() } else { 0 };
         let status;
         match outcome {
             Outcome::Ready(response) => {

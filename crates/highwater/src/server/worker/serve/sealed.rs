@@ -101,7 +101,8 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         sealed.begin();
         admission.charge(clock.now());
         if !self.connection.link.is_ending() {
-            self.connection.begin_protocol(*now, is_draining);
+            let versions = self.connection.versions;
+            self.connection.begin_protocol(*now, versions, is_draining);
             self.connection.link.drop_output(); // The handshake comes first.
         }
     }
@@ -119,11 +120,12 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// The handshake is complete, and the protocol begins.
     fn establish(&mut self, sealed: &mut Sealed) {
         let now = self.parts.turn.now;
-        self.parts.metrics.handshakes.complete();
+        self.parts.metrics.handshakes.complete(sealed.seal.completed());
+        self.connection.certificates = sealed.seal.certificates();
         let is_draining = self.acceptor.is_draining();
         if sealed.establish() && !self.connection.link.is_ending() {
             self.connection.accepted_at = now; // Its request is most likely on its way.
-            self.connection.begin_protocol(now, is_draining);
+            self.connection.begin_protocol(now, sealed.seal.versions(), is_draining);
         }
     }
 

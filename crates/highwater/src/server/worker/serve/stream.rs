@@ -39,7 +39,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         let Parts { encoder, turn, .. } = &mut *self.parts;
         let Some(mut content) = self.exchange.content.take() else { return };
         let stream = &mut self.stream;
-        let before = stream.link().pending();
+        let before = stream.pending();
         encoder.lend(stream);
         let mut cx = task::Context::from_waker(&waker);
         while stream.room(&encoder.limits) > 0 {
@@ -51,7 +51,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
                     match finish(stream, &mut content, &encoder.limits, turn.now) {
                         Ok(()) => {
                             // Content of known length needs no end marker.
-                            self.exchange.answer.bytes += (stream.link().pending() - before) as u64;
+                            self.exchange.answer.bytes += (stream.pending() - before) as u64;
                             encoder.recycle(stream.reclaim_buffer());
                             drop(content);
                             self.ended(true);
@@ -71,7 +71,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
                 return self.report_panics();
             }
         }
-        self.exchange.answer.bytes += (stream.link().pending() - before) as u64;
+        self.exchange.answer.bytes += (stream.pending() - before) as u64;
         self.exchange.content = Some(content);
     }
 

@@ -1,10 +1,11 @@
-//! Which bytes are allowed where (RFC 9110 §5.6, RFC 9112 §2.2), for parsing a head and decoding a body's
+//! Which bytes are allowed where (RFC 9110 §5.6, RFC 9112 §2.2), for all decoders of heads and of a body's
 //! framing.
 
 const TOKEN: u8 = 1;
 const TARGET: u8 = 2;
 const VALUE: u8 = 4;
 const HOST: u8 = 8;
+const LOWER: u8 = 16;
 
 static CLASS: [u8; 256] = classes();
 
@@ -16,6 +17,7 @@ const fn classes() -> [u8; 256] {
         let alphanumeric = b.is_ascii_alphanumeric();
         if alphanumeric || is_one_of(b, b"!#$%&'*+-.^_`|~") {
             table[byte] |= TOKEN;
+            table[byte] |= if b.is_ascii_uppercase() { 0 } else { LOWER };
         }
         if b > b' ' && b < 0x7f && b != b'#' {
             table[byte] |= TARGET;
@@ -49,8 +51,14 @@ fn run(bytes: &[u8], class: u8) -> usize {
 
 /// Length of the leading run of token bytes.
 #[inline]
-pub(super) fn token_run(bytes: &[u8]) -> usize {
+pub(crate) fn token_run(bytes: &[u8]) -> usize {
     run(bytes, TOKEN)
+}
+
+/// Whether `name` is a token in lower case, as all names of fields are in HTTP/2 (RFC 9113 §8.2.1).
+#[inline]
+pub(crate) fn is_lower_token(name: &[u8]) -> bool {
+    !name.is_empty() && run(name, LOWER) == name.len()
 }
 
 /// Eight bytes as one number, the first byte lowest ("Bit Twiddling Hacks": hasless, haszero).
@@ -100,7 +108,7 @@ fn skip_eights(bytes: &[u8], find: impl Fn(u64) -> u64) -> usize {
 
 /// Length of the leading run of bytes that a request target may have.
 #[inline]
-pub(super) fn target_run(bytes: &[u8]) -> usize {
+pub(crate) fn target_run(bytes: &[u8]) -> usize {
     let taken = skip_eights(bytes, |word| {
         let number = eight::equal(word, b'#') | eight::equal(word, 0x7f);
         eight::below(word, b'!') | number | eight::not_ascii(word)
@@ -110,7 +118,7 @@ pub(super) fn target_run(bytes: &[u8]) -> usize {
 
 /// The index of the first `?` or backslash in a target, if there is one.
 #[inline]
-pub(super) fn path_end(target: &[u8]) -> Option<usize> {
+pub(crate) fn path_end(target: &[u8]) -> Option<usize> {
     let taken = skip_eights(target, |word| eight::equal(word, b'?') | eight::equal(word, b'\\'));
     let rest = target[taken..].iter().position(|&b| matches!(b, b'?' | b'\\'));
     rest.map(|at| taken + at)
@@ -118,22 +126,22 @@ pub(super) fn path_end(target: &[u8]) -> Option<usize> {
 
 /// Length of the leading run of field-value bytes.
 #[inline]
-pub(super) fn value_run(bytes: &[u8]) -> usize {
+pub(crate) fn value_run(bytes: &[u8]) -> usize {
     let taken = skip_eights(bytes, |word| eight::below(word, b' ') | eight::equal(word, 0x7f));
     taken + run(&bytes[taken..], VALUE)
 }
 
-pub(super) fn is_token_byte(byte: u8) -> bool {
+pub(crate) fn is_token_byte(byte: u8) -> bool {
     CLASS[byte as usize] & TOKEN != 0
 }
 
-pub(super) fn is_value_byte(byte: u8) -> bool {
+pub(crate) fn is_value_byte(byte: u8) -> bool {
     CLASS[byte as usize] & VALUE != 0
 }
 
 /// `uri-host [ ":" port ]` (RFC 9110 §7.2), without the comma that RFC 3986 allows in a name: two merged
 /// `Host` fields look like that.
-pub(super) fn is_host(value: &[u8]) -> bool {
+pub(crate) fn is_host(value: &[u8]) -> bool {
     let (name_ok, rest) = match value.strip_prefix(b"[") {
         Some(literal) => {
             let Some(end) = literal.iter().position(|&b| b == b']') else {

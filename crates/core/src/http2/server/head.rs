@@ -1,0 +1,360 @@
+//! From the fields of a block to a request's head, or to trailers, as RFC 9113 §8 allows them.
+//!
+//! Names and values are copied behind each other, as a [`Head`] wants them, while they are decoded. `:authority` becomes
+//! the field `host`, and the parts of a cookie become one (§8.2.3), as for every other version of HTTP.
+
+use alloc::vec::Vec;
+
+use super::super::hpack::Field;
+use super::fields::is_of_connection;
+use super::priority::Priority;
+use crate::http::syntax::{is_host, is_lower_token, path_end, target_run, token_run, value_run};
+use crate::http::{
+    Fields, Head, Limits, Method, OwnedFields, REQUEST_DEADLINE, REQUEST_ID, REQUEST_TIMEOUT,
+    Reject, Span, Version, is_left_out,
+};
+
+/// Longest method token accepted, as for HTTP/1.
+const METHOD_MAX: usize = 32;
+
+/// Room that is kept for the next head.
+const KEPT_MAX: usize = 64 * 1024;
+
+/// Working memory that the connections of one worker share, each during one call.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+    facts: Facts,
+    /// The trailers that are being handed out.
+    pub(super) trailers: OwnedFields,
+}
+
+/// Where a part of the head stands in the bytes.
+type Part = Option<(u32, u32)>;
+
+/// What the fields so far have said.
+#[derive(Clone, Copy, Debug, Default)]
+struct Facts {
+    method: Part,
+    scheme: Part,
+    path: Part,
+    authority: Part,
+    has_host: bool,
+    /// The span of the cookie.
+    cookie: Option<usize>,
+    is_regular: bool,
+    is_trailers: bool,
+    count_max: usize,
+    content_length: Option<u64>,
+    expects_continue: bool,
+    names_deadline: bool,
+    names_request_id: bool,
+    priority: Option<Priority>,
+    /// What was wrong first: the message is malformed.
+    wrong: Option<&'static str>,
+    /// The first reason not to serve it.
+    refused: Option<Reject>,
+}
+
+/// A head that was decoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decoded {
+    pub(super) method: Method,
+    pub(super) content_length: Option<u64>,
+    pub(super) expects_continue: bool,
+    pub(super) priority: Option<Priority>,
+    /// It is well-formed, and not served for this.
+    pub(super) refused: Option<Reject>,
+}
+
+impl Scratch {
+    /// Fields of a head are next, or with `is_trailers` those of a trailer section.
+    pub(super) fn begin(&mut self, limits: &Limits, is_trailers: bool) {
+        self.spans.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_MAX);
+        let count_max = limits.header_count_max;
+        self.facts = Facts { is_trailers, count_max, ..Facts::default() };
+    }
+
+    /// The next field.
+    #[inline]
+    pub(super) fn take(&mut self, field: Field<'_>) {
+        let checked = match field.name.first() {
+            Some(b':') => self.pseudo(field),
+            _ => self.regular(field),
+        };
+        if let Err(wrong) = checked {
+            self.facts.wrong.get_or_insert(wrong);
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> (u32, u32) {
+        let at = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(bytes);
+        (at, bytes.len() as u32)
+    }
+
+    fn add(&mut self, name: &[u8], value: &[u8]) {
+        if self.spans.len() >= self.facts.count_max {
+            self.facts.refused = Some(Reject::HeaderTooLarge);
+            return;
+        }
+        let ((name, name_len), (value, value_len)) = (self.append(name), self.append(value));
+        self.spans.push(Span { name, name_len, value, value_len });
+    }
+
+    /// RFC 9113 §8.3: each once, before all other fields, and not in trailers.
+    fn pseudo(&mut self, field: Field<'_>) -> Result<(), &'static str> {
+        if self.facts.is_regular || self.facts.is_trailers {
+            return Err("a pseudo-field stands behind other fields, or in trailers");
+        }
+        let value = field.value;
+        if value_run(value) < value.len() {
+            return Err("a pseudo-field has a control character in it");
+        }
+        let at = self.append(value);
+        let facts = &mut self.facts;
+        let place = match field.name {
+            b":method" => &mut facts.method,
+            b":scheme" => &mut facts.scheme,
+            b":path" => &mut facts.path,
+            b":authority" => &mut facts.authority,
+            _ => return Err("a request has a pseudo-field that is not defined"),
+        };
+        match place.replace(at) {
+            None => Ok(()),
+            Some(_) => Err("a request has a pseudo-field twice"),
+        }
+    }
+
+    /// RFC 9113 §8.2: names in lower case, values without surrounding white space, and nothing about the connection.
+    #[inline]
+    fn regular(&mut self, field: Field<'_>) -> Result<(), &'static str> {
+        let Field { name, value, .. } = field;
+        if !self.facts.is_regular {
+            self.facts.is_regular = true;
+            self.authority();
+        }
+        if !is_lower_token(name) {
+            return Err("the name of a field is not a token in lower case");
+        }
+        let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+        if value_run(value) < value.len() || is_space(value.first()) || is_space(value.last()) {
+            return Err("the value of a field has a control character, or white space around it");
+        }
+        if self.facts.is_trailers {
+            if is_of_connection(name) {
+                return Err("a field is about the connection");
+            }
+            if !is_left_out(name) {
+                self.add(name, value);
+            }
+            return Ok(());
+        }
+        if self.special(name, value)? {
+            self.add(name, value);
+        }
+        Ok(())
+    }
+
+    /// Notes what a field means to us. Returns whether it is passed on as it is.
+    #[inline]
+    fn special(&mut self, name: &[u8], value: &[u8]) -> Result<bool, &'static str> {
+        let facts = &mut self.facts;
+        match name.len() {
+            2 if name == b"te" && value != b"trailers" => {
+                return Err("te is something else than trailers");
+            }
+            4 if name == b"host" => return self.host(value),
+            6 if name == b"cookie" => return Ok(self.cookie(value)),
+            6 if name == b"expect" => match value.eq_ignore_ascii_case(b"100-continue") {
+                true => facts.expects_continue = true,
+                false => facts.refused = facts.refused.or(Some(Reject::Expectation)),
+            },
+            7 | 10 | 16 | 17 if is_of_connection(name) => {
+                return Err("a field is about the connection");
+            }
+            8 if name == b"priority" => facts.priority = Some(Priority::parse(value)),
+            14 if name == b"content-length" => {
+                let length = number(value).ok_or("content-length is not one number")?;
+                if facts.content_length.replace(length).is_some() {
+                    return Err("content-length stands twice");
+                }
+            }
+            12 => facts.names_request_id |= name == REQUEST_ID,
+            15 => facts.names_deadline |= name == REQUEST_TIMEOUT,
+            18 => facts.names_deadline |= name == REQUEST_DEADLINE,
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// `:authority` is passed on as the field `host`, before all others.
+    fn authority(&mut self) {
+        if let Some((value, value_len)) = self.facts.authority
+            && !self.facts.is_trailers
+        {
+            let (name, name_len) = self.append(b"host");
+            self.spans.push(Span { name, name_len, value, value_len });
+        }
+    }
+
+    fn host(&mut self, value: &[u8]) -> Result<bool, &'static str> {
+        if core::mem::replace(&mut self.facts.has_host, true) {
+            return Err("host stands twice");
+        }
+        match self.facts.authority {
+            // Two names for one thing must not mean two things (RFC 9113 §8.3.1).
+            Some(at) if !part(&self.bytes, at).eq_ignore_ascii_case(value) => {
+                Err("host is not what :authority says")
+            }
+            Some(_) => Ok(false),
+            None => {
+                if !is_host(value) {
+                    self.facts.refused = self.facts.refused.or(Some(Reject::Host));
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Joins the parts of a cookie. Returns whether this is the first.
+    fn cookie(&mut self, value: &[u8]) -> bool {
+        let Some(index) = self.facts.cookie else {
+            self.facts.cookie = Some(self.spans.len());
+            return true;
+        };
+        let Some(span) = self.spans.get(index).copied() else { return false };
+        let (from, end) = (span.value as usize, (span.value + span.value_len) as usize);
+        if end < self.bytes.len() {
+            let at = self.bytes.len() as u32;
+            self.bytes.extend_from_within(from..end);
+            self.spans[index].value = at;
+        }
+        self.bytes.extend_from_slice(b"; ");
+        self.bytes.extend_from_slice(value);
+        self.spans[index].value_len += 2 + value.len() as u32;
+        false
+    }
+
+    /// All fields have come; with `is_too_large`, they exceeded their limit.
+    ///
+    /// # Errors
+    /// The message is malformed; why.
+    pub(super) fn finish(
+        &mut self,
+        limits: &Limits,
+        is_too_large: bool,
+    ) -> Result<Decoded, &'static str> {
+        if !self.facts.is_regular {
+            self.authority();
+        }
+        let Facts { content_length, expects_continue, priority, .. } = self.facts;
+        if let Some(wrong) = self.facts.wrong {
+            return Err(wrong);
+        }
+        let mut refused = self.facts.refused;
+        let mut method = Method::Other;
+        if is_too_large {
+            refused = Some(Reject::HeaderTooLarge); // What is missing may be behind the limit.
+        } else if !self.facts.is_trailers {
+            let checked = self.line(limits)?;
+            method = checked.0;
+            refused = refused.or(checked.1);
+        }
+        Ok(Decoded { method, content_length, expects_continue, priority, refused })
+    }
+
+    /// Checks the pseudo-fields of a request (RFC 9113 §8.3.1, §8.5).
+    fn line(&self, limits: &Limits) -> Result<(Method, Option<Reject>), &'static str> {
+        let Facts { method, scheme, path, authority, has_host, .. } = self.facts;
+        let token = part(&self.bytes, method.ok_or("a request has no :method")?);
+        if token.is_empty() || token.len() > METHOD_MAX || token_run(token) < token.len() {
+            return Err(":method is not a token of at most 32 bytes");
+        }
+        let method = Method::from_token(token);
+        let authority = authority.map(|at| part(&self.bytes, at));
+        let is_valid_host = authority.map_or(has_host, is_host);
+        if method == Method::Connect {
+            return match (scheme, path, authority) {
+                (None, None, Some(authority)) => {
+                    Ok((method, (!is_authority_form(authority)).then_some(Reject::TargetForm)))
+                }
+                _ => Err("a CONNECT has other pseudo-fields than :method and :authority"),
+            };
+        }
+        let scheme = part(&self.bytes, scheme.ok_or("a request has no :scheme")?);
+        let path = part(&self.bytes, path.ok_or("a request has no :path")?);
+        let is_scheme =
+            |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+        if !scheme.first().is_some_and(u8::is_ascii_alphabetic) || !scheme.iter().all(is_scheme) {
+            return Err(":scheme is not a scheme");
+        }
+        let is_asterisk = path == b"*" && method == Method::Options;
+        if path.first() != Some(&b'/') && !is_asterisk {
+            return Err(":path does not begin with a slash");
+        }
+        let has_backslash = || path_end(path).is_some_and(|end| path[end] == b'\\');
+        let refused = match () {
+            () if path.len() > limits.uri_max => Some(Reject::UriTooLong),
+            () if target_run(path) < path.len() || has_backslash() => Some(Reject::TargetByte),
+            () if !is_valid_host => Some(Reject::Host),
+            () => None,
+        };
+        Ok((method, refused))
+    }
+
+    /// The head that was decoded and is not refused.
+    #[inline]
+    pub(super) fn head(&self) -> Head<'_> {
+        let Facts { method, path, authority, names_deadline, names_request_id, .. } = self.facts;
+        let bytes = &self.bytes[..];
+        let at = |place: Part| part(bytes, place.unwrap_or_default());
+        let token = at(method);
+        let method = Method::from_token(token);
+        let target = if method == Method::Connect { at(authority) } else { at(path) };
+        let (path_on, path_len) = match method {
+            Method::Connect => (&target[target.len()..], 0),
+            _ => (target, path_end(target).unwrap_or(target.len())),
+        };
+        Head {
+            method,
+            method_token: token,
+            target,
+            path_on,
+            path_len,
+            version: Version::Http2,
+            names_deadline,
+            names_request_id,
+            asks_upgrade: false,
+            fields: Fields { bytes, spans: &self.spans },
+        }
+    }
+
+    /// The trailers that were decoded; `None` if none is passed on.
+    pub(super) fn trailers(&self) -> Option<OwnedFields> {
+        let fields = Fields { bytes: &self.bytes, spans: &self.spans };
+        (!fields.is_empty()).then(|| OwnedFields::copy(fields))
+    }
+}
+
+fn part(bytes: &[u8], (at, len): (u32, u32)) -> &[u8] {
+    &bytes[at as usize..][..len as usize]
+}
+
+fn number(value: &[u8]) -> Option<u64> {
+    let digits = value.iter().try_fold(0_u64, |number, byte| match byte {
+        b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
+        _ => None,
+    });
+    digits.filter(|_| !value.is_empty())
+}
+
+/// `uri-host ":" port` with a port that exists (RFC 9110 §9.3.6).
+fn is_authority_form(target: &[u8]) -> bool {
+    let port = target.iter().rposition(|&b| b == b':').map(|colon| &target[colon + 1..]);
+    let port = port.and_then(|digits| core::str::from_utf8(digits).ok());
+    is_host(target) && port.and_then(|digits| digits.parse().ok()).is_some_and(|port: u16| port > 0)
+}

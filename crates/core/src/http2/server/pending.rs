@@ -1,0 +1,71 @@
+//! A request whose head is complete, and which is not begun yet.
+
+use alloc::vec::Vec;
+
+use super::head::Scratch;
+use super::state::State;
+use super::stream::Stream;
+use super::streams::Reply;
+use super::upload::Kind;
+use crate::http::{Body, BodyPlan, Head, Limits, OwnedHead, Reject};
+use crate::link::Link;
+use crate::protocol::{self, Next, Request, StreamId};
+use crate::time::Instant;
+
+/// A request to be begun: its head says how.
+#[derive(Debug)]
+#[must_use = "a head that was found is lost unless its request is begun"]
+pub struct Pending<'a> {
+    pub(super) state: &'a mut State,
+    pub(super) scratch: &'a Scratch,
+    pub(super) id: u32,
+}
+
+impl<'a> protocol::Pending<'a> for Pending<'a> {
+    fn stream(&self) -> StreamId {
+        StreamId(self.id)
+    }
+
+    fn head(&self) -> Head<'_> {
+        self.scratch.head()
+    }
+
+    fn begin<'i: 'a>(
+        self,
+        link: &mut Link,
+        _input: &mut &'i [u8],
+        plan: BodyPlan,
+        limits: &Limits,
+        now: Instant,
+    ) -> Next<'a> {
+        let Pending { state, scratch, id } = self;
+        link.note_movement(now);
+        if state.served >= limits.requests_max {
+            state.drain(link, now);
+        }
+        let Some(stream) = state.streams.get_mut(id) else { return Next::Wait };
+        let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = plan;
+        let body = match &mut stream.upload {
+            None => Body::Whole(&[]),
+            Some(upload) => {
+                upload.max = max;
+                if upload.left.is_some_and(|length| length > max) {
+                    upload.kind = Kind::Dropped;
+                    stream.reply = Reply::Owed;
+                    return Next::Reject(Reject::BodyTooLarge);
+                }
+                if let BodyPlan::Whole(_) = plan {
+                    let head = OwnedHead::copy(&scratch.head());
+                    upload.kind = Kind::Collecting(head, Vec::new());
+                    let index = state.streams.find(id);
+                    protocol::Stream::send_continue(&mut Stream { state, link, id, index }, now);
+                    return Next::Wait;
+                }
+                upload.kind = Kind::Streaming;
+                Body::Streamed
+            }
+        };
+        stream.reply = Reply::Owed;
+        Next::Request(Request { head: scratch.head(), body })
+    }
+}

@@ -1,0 +1,154 @@
+//! The content of one request, until it is complete and handed on.
+//!
+//! ```text
+//!  New ─begin─┬─▶ Collecting ─▶ the request, with all of it
+//!             └─▶ Streaming ─▶ pieces, as the handler has room ─▶ trailers ─▶ the end
+//!  Dropped: nobody wants the rest
+//! ```
+//!
+//! What may not be handed on yet is held, and keeps its place in both windows: so a stream holds no more than its window,
+//! and a connection no more than its own.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::super::flow::Window;
+use crate::http::{Limits, OwnedFields, OwnedHead};
+use crate::time::Instant;
+
+/// What a handler has room for until it says so.
+const ROOM_FIRST: usize = 16 * 1024;
+
+/// How content is read.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// Its request has not begun.
+    New,
+    /// As a whole.
+    Collecting(OwnedHead, Vec<u8>),
+    /// Piece by piece.
+    Streaming,
+    /// Nobody wants it.
+    Dropped,
+}
+
+/// The content of a request that is, or was, incomplete.
+#[derive(Debug)]
+pub(super) struct Upload {
+    pub(super) kind: Kind,
+    /// What the peer may send.
+    pub(super) window: Window,
+    /// Bytes handed on since the window was last opened.
+    pub(super) taken: u32,
+    /// What is left of the length that was announced.
+    pub(super) left: Option<u64>,
+    /// How many bytes more its route accepts.
+    pub(super) max: u64,
+    /// What its handler has room for.
+    pub(super) room: usize,
+    /// What came and is not handed on, from `held_from` on.
+    pub(super) held: Vec<u8>,
+    pub(super) held_from: usize,
+    pub(super) trailers: Option<OwnedFields>,
+    /// All of it has come.
+    pub(super) has_ended: bool,
+    /// The peer waits for a 100 before it sends the content.
+    pub(super) continue_owed: bool,
+    /// It is on the list of those with something to hand on.
+    pub(super) is_listed: bool,
+    /// Since when its handler has waited without a pause, when content came last, and how much has come since.
+    pub(super) since: Instant,
+    pub(super) progress: Instant,
+    pub(super) bytes: u64,
+}
+
+impl Upload {
+    pub(super) fn new(window: u32, left: Option<u64>, continue_owed: bool, now: Instant) -> Self {
+        Upload {
+            kind: Kind::New,
+            window: Window::new(window),
+            taken: 0,
+            left,
+            max: 0,
+            room: ROOM_FIRST,
+            held: Vec::new(),
+            held_from: 0,
+            trailers: None,
+            has_ended: false,
+            continue_owed,
+            is_listed: false,
+            since: now,
+            progress: now,
+            bytes: 0,
+        }
+    }
+
+    /// Bytes that are held.
+    pub(super) fn held(&self) -> usize {
+        self.held.len() - self.held_from
+    }
+
+    /// The next piece of what is held, which is as good as handed on.
+    pub(super) fn take_held(&mut self) -> core::ops::Range<usize> {
+        let from = self.held_from;
+        let len = self.held().min(self.room);
+        self.room -= len;
+        self.held_from += len;
+        from..from + len
+    }
+
+    /// Frees what was handed on.
+    pub(super) fn free_held(&mut self) {
+        if self.held_from == self.held.len() {
+            (self.held, self.held_from) = (Vec::new(), 0);
+        }
+    }
+
+    /// Its deadlines count from now.
+    pub(super) fn restart(&mut self, now: Instant) {
+        (self.since, self.progress, self.bytes) = (now, now, 0);
+    }
+
+    /// Nobody wants the rest. Returns how much was held.
+    pub(super) fn drop_rest(&mut self) -> usize {
+        let held = self.held();
+        (self.held, self.held_from) = (Vec::new(), 0);
+        self.kind = Kind::Dropped;
+        self.trailers = None;
+        held
+    }
+
+    /// Whether the peer is to send content that is waited for.
+    fn awaits_peer(&self) -> bool {
+        match self.kind {
+            _ if self.has_ended || self.continue_owed => false,
+            Kind::Collecting(..) => true,
+            Kind::Streaming => self.room > 0 && self.held() == 0,
+            Kind::New | Kind::Dropped => false,
+        }
+    }
+
+    /// By when more must have come.
+    pub(super) fn deadline(&self, limits: &Limits) -> Instant {
+        if !self.awaits_peer() {
+            return Instant::MAX;
+        }
+        let stalled = self.progress + limits.body_timeout;
+        if limits.body_rate_min == 0 {
+            return stalled;
+        }
+        let nanos = u128::from(self.bytes) * 1_000_000_000 / u128::from(limits.body_rate_min);
+        let earned = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        stalled.min(self.since + limits.body_grace + earned)
+    }
+
+    /// Bytes of memory it has allocated on the heap.
+    pub(super) fn allocated(&self) -> usize {
+        let collected = match &self.kind {
+            Kind::Collecting(head, body) => head.allocated() + body.capacity(),
+            _ => 0,
+        };
+        let trailers = self.trailers.as_ref().map_or(0, OwnedFields::allocated);
+        size_of::<Upload>() + collected + trailers + self.held.capacity()
+    }
+}

@@ -1,0 +1,321 @@
+//! Streams beside each other: windows, priorities, deadlines, and the end of a connection.
+
+use std::time::Duration;
+
+use highwater_core::http::Limits;
+use highwater_core::http2::Setting;
+use highwater_core::protocol::{Expired, Farewell, Protocol as _, Stream as _, StreamId};
+
+use crate::scene::{BODY_MAX, Scene};
+
+/// What a handler says about the content of its request.
+fn allow(scene: &mut Scene, id: u32, room: usize) {
+    let Scene { server, link, now, .. } = scene;
+    server.stream(link, StreamId(id)).allow_body(room, *now);
+}
+
+fn data(scene: &mut Scene, id: u32, is_last: bool, len: usize) {
+    scene.receive(&Scene::frame(0, u8::from(is_last), id, &vec![b'd'; len]));
+}
+
+fn post(scene: &mut Scene, id: u32, path: &str) {
+    let bytes = scene.request(id, "POST", path, false);
+    scene.receive(&bytes);
+}
+
+/// Purpose: content is handed on while its handler has room, held while it has none, and both windows are opened for what
+/// was handed on, and for no more.
+#[test]
+fn content_waits_for_its_handler() {
+    let mut scene = Scene::open();
+    post(&mut scene, 1, "/stream");
+    data(&mut scene, 1, false, 10_000);
+    allow(&mut scene, 1, 0);
+    data(&mut scene, 1, false, 16_000);
+    data(&mut scene, 1, true, 16_000);
+    assert_eq!(scene.handled, ["body 1 10000"], "no room");
+    assert!(scene.server.allocated() > 32_000 && !scene.server.holds_input());
+    allow(&mut scene, 1, 20_000);
+    assert!(scene.server.holds_input());
+    scene.read_on();
+    assert_eq!(scene.handled[1..], ["body 1 20000"]);
+    allow(&mut scene, 1, 50_000);
+    scene.read_on();
+    assert_eq!(scene.handled[2..], ["body 1 12000", "end 1"]);
+    scene.respond(1, 200, b"done");
+    scene.flush();
+    assert_eq!(scene.seen, ["HEADERS 1 200", "DATA 1 4 end"]);
+    assert!(scene.server.allocated() < 6_000, "{}", scene.server.allocated());
+}
+
+/// Purpose: a client can send any amount, as what it sent is handed on.
+#[test]
+fn windows_are_opened_again() {
+    let mut scene = Scene::open();
+    post(&mut scene, 1, "/stream");
+    let (mut stream, mut connection) = (65_535_u64, 1 << 20_u64);
+    let mut sent = 0;
+    while sent < 1_000_000 {
+        let len = stream.min(connection).min(16_384);
+        assert!(len > 0, "stuck after {sent}");
+        data(&mut scene, 1, false, len as usize);
+        allow(&mut scene, 1, 100_000);
+        (stream, connection, sent) = (stream - len, connection - len, sent + len);
+        for (id, more) in std::mem::take(&mut scene.windows) {
+            *(if id == 0 { &mut connection } else { &mut stream }) += u64::from(more);
+        }
+    }
+    assert!(stream <= 65_535 && connection <= 1 << 20);
+}
+
+/// Purpose: content that nobody wants gives the connection's window back, whichever way it lost its reader.
+#[test]
+fn dropped_content_gives_the_window_back() {
+    let mut limits = Limits::default();
+    limits.http2.connection_window = 65_535;
+    let mut scene = Scene::with(limits);
+    scene.greet(&[]);
+    for n in 0..20 {
+        let id = 2 * n + 1;
+        post(&mut scene, id, "/stream");
+        allow(&mut scene, id, 0);
+        data(&mut scene, id, false, 16_000);
+        match n % 3 {
+            0 => scene.receive(&Scene::frame(3, 0, id, &[0, 0, 0, 8])),
+            1 => scene.respond(id, 200, b"enough"),
+            _ => {
+                let Scene { server, link, .. } = &mut scene;
+                server.stream(link, StreamId(id)).reset();
+            }
+        }
+        scene.flush();
+        data(&mut scene, id, false, 1_000); // It was on its way.
+    }
+    assert!(!scene.link.is_ending(), "{:?}", scene.seen);
+    assert!(scene.server.allocated() < 8_000, "{}", scene.server.allocated());
+}
+
+/// Purpose: trailers come behind the content, without those that trailers cannot be; then the end.
+#[test]
+fn trailers() {
+    let mut scene = Scene::open();
+    post(&mut scene, 1, "/stream");
+    allow(&mut scene, 1, 0);
+    data(&mut scene, 1, false, 10);
+    let trailers = scene.headers(1, true, &[(b"x-sum", b"7"), (b"content-length", b"1")]);
+    scene.receive(&trailers);
+    assert!(scene.handled.is_empty());
+    allow(&mut scene, 1, 100);
+    scene.read_on();
+    assert_eq!(scene.handled, ["body 1 10", "trailers 1 {\"x-sum\": \"7\"}", "end 1"]);
+}
+
+/// The streams of DATA frames, in the order they were sent.
+fn order(scene: &Scene) -> Vec<u32> {
+    let of = |line: &String| line.strip_prefix("DATA ")?.split(' ').next()?.parse().ok();
+    let mut order: Vec<u32> = scene.seen.iter().filter_map(of).collect();
+    order.dedup();
+    order
+}
+
+fn ask(scene: &mut Scene, id: u32, priority: &[u8]) {
+    let mut fields: Vec<(&[u8], &[u8])> = vec![
+        (b":method", b"GET"),
+        (b":scheme", b"http"),
+        (b":authority", b"h"),
+        (b":path", b"/large"),
+    ];
+    if !priority.is_empty() {
+        fields.push((b"priority", priority));
+    }
+    let bytes = scene.headers(id, true, &fields);
+    scene.receive(&bytes);
+}
+
+/// Purpose: the more urgent comes first; of the same urgency those that are not incremental one after the other, then the
+/// others in turns; those without a word in turns, too (RFC 9218 §10).
+#[test]
+fn priorities() {
+    let sent = |priorities: [&str; 4], update: Option<(u32, &[u8])>| {
+        let mut scene = Scene::silent();
+        scene.greet(&[Setting::InitialWindowSize(0)]);
+        for (n, priority) in priorities.iter().enumerate() {
+            ask(&mut scene, 2 * n as u32 + 1, priority.as_bytes());
+        }
+        if let Some((id, value)) = update {
+            scene.receive(&Scene::frame(16, 0, 0, &[&id.to_be_bytes()[..], value].concat()));
+        }
+        let windows = [
+            Scene::frame(8, 0, 0, &(1_u32 << 20).to_be_bytes()),
+            Scene::frame(4, 0, 0, &[0, 4, 0, 1, 0x86, 0xa0]),
+        ];
+        scene.receive(&windows.concat());
+        assert!(scene.content.values().all(|content| content.len() == 100_000));
+        order(&scene)
+    };
+    assert_eq!(sent(["u=5", "u=1", "u=3", "u=0"], None), [7, 3, 5, 1]);
+    assert_eq!(sent(["u=3", "u=3", "u=3", "u=3"], None), [1, 3, 5, 7]);
+    assert_eq!(sent(["u=5", "u=5", "u=5", "u=5"], Some((5, b"u=0"))), [5, 1, 3, 7]);
+    let turns = sent(["", "u=3", "", "u=3,i"], None);
+    assert_eq!(turns, [3, 5, 7, 1, 5, 7, 1]);
+}
+
+/// Purpose: a connection without a request ends: soon if it never asked, later if it has; the client is told.
+#[test]
+fn idle() {
+    let limits = Limits::default();
+    let mut scene = Scene::open();
+    assert_eq!(scene.pass(limits.header_timeout - Duration::from_nanos(1)), Expired::Early);
+    assert_eq!(scene.pass(Duration::from_nanos(1)), Expired::Ended);
+    assert_eq!(scene.seen, ["GOAWAY 0 NO_ERROR", "closed"]);
+    let farewell = scene.server.take_report().and_then(|report| report.farewell);
+    assert_eq!(farewell, Some(Farewell::Idle));
+
+    let mut scene = Scene::open();
+    scene.get(1, "/");
+    scene.take();
+    assert_eq!(scene.server.deadline(&scene.link, &limits), scene.now + limits.idle_timeout);
+    assert_eq!(scene.pass(limits.idle_timeout), Expired::Ended);
+    assert_eq!(scene.seen, ["GOAWAY 1 NO_ERROR", "closed"]);
+
+    let mut scene = Scene::silent();
+    scene.receive(b"PRI * HTTP");
+    assert_eq!(scene.pass(limits.header_timeout), Expired::Ended);
+    assert_eq!(scene.seen, ["closed"], "it has not said that it speaks HTTP/2");
+}
+
+/// Purpose: a field block that is not completed ends the connection, since nothing else can come.
+#[test]
+fn a_field_block_in_pieces() {
+    let mut scene = Scene::open();
+    scene.get(1, "/later");
+    scene.receive(&Scene::frame(1, 1, 3, &[0x82]));
+    assert_eq!(scene.pass(scene.limits.header_timeout), Expired::Ended);
+    assert_eq!(scene.seen, ["GOAWAY 1 ENHANCE_YOUR_CALM", "closed"]);
+}
+
+/// Purpose: content that does not come ends its request, and only that; none that its handler does not read.
+#[test]
+fn slow_content() {
+    let mut scene = Scene::open();
+    scene.limits.body_rate_min = 0;
+    post(&mut scene, 1, "/");
+    post(&mut scene, 3, "/stream");
+    post(&mut scene, 5, "/stream");
+    allow(&mut scene, 5, 0);
+    scene.get(7, "/later");
+    assert!(matches!(scene.pass(scene.limits.body_timeout), Expired::Reject(_)));
+    assert!(matches!(scene.pass(Duration::ZERO), Expired::BodyFailed(_)));
+    assert_eq!(scene.pass(scene.limits.body_timeout), Expired::Early);
+    assert_eq!(scene.handled, ["failed 3 BodyTimeout"]);
+    assert_eq!(scene.seen, ["HEADERS 1 408", "DATA 1 4 end", "RST_STREAM 1 NO_ERROR"]);
+}
+
+/// Purpose: an answer that its client does not read is given up, and the connection goes on.
+#[test]
+fn a_closed_window_is_not_waited_for() {
+    let mut scene = Scene::silent();
+    scene.greet(&[Setting::InitialWindowSize(10)]);
+    scene.get(1, "/large");
+    scene.get(3, "/large");
+    assert_eq!(scene.pass(scene.limits.write_timeout / 2), Expired::Early);
+    scene.receive(&Scene::frame(8, 0, 3, &[0, 0, 0, 5]));
+    assert_eq!(scene.pass(scene.limits.write_timeout / 2), Expired::Stalled);
+    assert_eq!(scene.seen.last().map(String::as_str), Some("RST_STREAM 1 CANCEL"));
+    assert_eq!(
+        scene.pass(scene.limits.write_timeout / 2 - Duration::from_nanos(1)),
+        Expired::Early
+    );
+    assert_eq!(scene.pass(Duration::from_nanos(1)), Expired::Stalled);
+    assert_eq!(scene.server.allocated(), scene.server.allocated().min(6_000));
+    scene.get(5, "/204");
+    assert_eq!(scene.seen.last().map(String::as_str), Some("HEADERS 5 204 end"));
+}
+
+/// Purpose: a drain is announced, what is on its way is still served, and the last stream is named once the client has
+/// answered; then the connection ends with its last answer.
+#[test]
+fn drain_in_two_steps() {
+    let mut scene = Scene::open();
+    scene.get(1, "/later");
+    let Scene { server, link, now, .. } = &mut scene;
+    server.drain(link, *now);
+    scene.flush();
+    assert_eq!(scene.take(), ["GOAWAY 2147483647 NO_ERROR", "PING"]);
+    scene.get(3, "/");
+    assert_eq!(scene.take(), ["HEADERS 3 200", "DATA 3 2 end"]);
+    scene.receive(&Scene::frame(6, 1, 0, b"draining"));
+    assert_eq!(scene.take(), ["GOAWAY 3 NO_ERROR"]);
+    scene.get(5, "/");
+    data(&mut scene, 5, true, 0);
+    assert!(scene.take().is_empty(), "it knows that this is not served");
+    scene.respond(1, 200, b"late");
+    scene.flush();
+    assert_eq!(scene.take(), ["HEADERS 1 200", "DATA 1 4 end", "closed"]);
+
+    // A client that does not answer is given a moment.
+    let mut scene = Scene::open();
+    let Scene { server, link, now, .. } = &mut scene;
+    server.drain(link, *now);
+    scene.flush();
+    assert_eq!(scene.pass(Duration::from_millis(249)), Expired::Early);
+    assert_eq!(scene.take(), ["GOAWAY 2147483647 NO_ERROR", "PING"]);
+    scene.pass(Duration::from_millis(1));
+    assert_eq!(scene.take(), ["GOAWAY 0 NO_ERROR", "closed"]);
+}
+
+/// Purpose: the last request that a connection may bring is said to be.
+#[test]
+fn requests_max() {
+    let mut scene = Scene::open();
+    scene.limits.requests_max = 2;
+    scene.get(1, "/");
+    scene.take();
+    scene.get(3, "/");
+    let seen = scene.take();
+    assert!(seen.contains(&"GOAWAY 2147483647 NO_ERROR".to_owned()), "{seen:?}");
+    assert!(seen.contains(&"DATA 3 2 end".to_owned()), "{seen:?}");
+}
+
+/// Purpose: when the client has finished sending, what is whole is answered, what is not is said to be cut off, and the
+/// connection ends.
+#[test]
+fn eof() {
+    let mut scene = Scene::open();
+    scene.get(1, "/later");
+    post(&mut scene, 3, "/stream");
+    post(&mut scene, 5, "/");
+    scene.link.on_eof();
+    scene.read_on();
+    assert_eq!(scene.handled, ["failed 3 Truncated"]);
+    assert_eq!(scene.take(), ["HEADERS 5 400", "DATA 5 4 end", "RST_STREAM 5 NO_ERROR"]);
+    scene.respond(1, 200, b"late");
+    scene.respond(3, 200, b"cut");
+    scene.flush();
+    assert_eq!(scene.take().last().map(String::as_str), Some("closed"));
+}
+
+/// Purpose: a body that is collected is bounded by its route, and what an idle connection keeps is little.
+#[test]
+fn memory() {
+    let mut scene = Scene::open();
+    for id in (1..400).step_by(2) {
+        post(&mut scene, id, "/");
+        data(&mut scene, id, false, BODY_MAX as usize / 4);
+        data(&mut scene, id, true, BODY_MAX as usize / 4);
+    }
+    assert_eq!(scene.content.len(), 200);
+    let (line, large) = ("x".repeat(9_000), b"x-large");
+    let fields: [(&[u8], &[u8]); 5] = [
+        (b":method", b"GET"),
+        (b":scheme", b"http"),
+        (b":authority", b"h"),
+        (b":path", b"/"),
+        (large, line.as_bytes()),
+    ];
+    let bytes = scene.headers(401, true, &fields);
+    scene.receive(&bytes);
+    assert_eq!(scene.content.len(), 201);
+    let kept = size_of::<highwater_core::http2::Connection>() + scene.server.allocated();
+    assert!(kept < 4_096, "{kept}");
+}

@@ -1,0 +1,68 @@
+//! From a part to a file.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use tokio::task::spawn_blocking;
+
+use super::Part;
+use crate::app::error::Error;
+
+/// How many bytes are written at once.
+const WRITTEN_AT_ONCE: usize = 256 << 10;
+
+impl Part<'_> {
+    /// Writes what is left of its content into a new file, off the worker, and returns how many bytes it has. If that fails, the
+    /// file is removed again; so it is if the client disconnects. The path is the application's choice: never
+    /// the client's [`file_name`](Part::file_name).
+    ///
+    /// # Errors
+    /// As [`Multipart::next_part`](super::Multipart::next_part); 500 if the file is there already, or cannot be written.
+    pub async fn save(mut self, path: impl Into<PathBuf>) -> Result<u64, Error> {
+        let path = path.into();
+        let created = path.clone();
+        let file = blocking(move || File::create_new(created)).await?;
+        let mut unfinished = Unfinished { path: Some(path) };
+        let (mut file, mut buffer, mut bytes) = (file, Vec::new(), 0);
+        while let Some(piece) = self.next().await? {
+            bytes += piece.len() as u64;
+            buffer.extend_from_slice(&piece);
+            if buffer.len() >= WRITTEN_AT_ONCE {
+                (file, buffer) = write(file, buffer).await?;
+            }
+        }
+        write(file, buffer).await?;
+        unfinished.path = None;
+        Ok(bytes)
+    }
+}
+
+/// Removes a file that was not written to its end.
+struct Unfinished {
+    path: Option<PathBuf>,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // It may be gone, and there is nobody to tell.
+        let remove = |path: &Path| drop(fs::remove_file(path));
+        self.path.as_deref().into_iter().for_each(remove);
+    }
+}
+
+/// Writes the buffer, and returns it empty.
+async fn write(mut file: File, mut buffer: Vec<u8>) -> Result<(File, Vec<u8>), Error> {
+    blocking(move || {
+        file.write_all(&buffer)?;
+        buffer.clear();
+        Ok((file, buffer))
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Error> {
+    spawn_blocking(work).await.map_err(Error::internal)?.map_err(Error::internal)
+}

@@ -1,0 +1,85 @@
+//! What do people see of a document?
+//!
+//! One self-contained page: it loads nothing but `openapi.json` beside it, and shows that. It runs no other script and has no
+//! other style than its own: [`POLICY`] names both by their hashes. A test compares the hashes with the files, and prints the
+//! new ones after a change. Whatever the document says becomes text, never a part of the page.
+
+use crate::escape::html;
+
+/// The page of a document with this title, as HTML.
+pub(super) fn of(title: &str) -> String {
+    let title = html(title);
+    format!("{HEAD}<title>{title}</title>\n{REST}")
+}
+
+const HEAD: &str = concat!(
+    "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n",
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
+    "<link rel=\"icon\" href=\"data:,\">\n"
+);
+
+const REST: &str = concat!(
+    "<style>",
+    include_str!("page.css"),
+    "</style>\n<main id=\"page\"><p id=\"problem\" role=\"alert\"></p></main>\n",
+    "<noscript>This page needs a script to show <a href=\"openapi.json\">openapi.json</a>.</noscript>\n<script>",
+    include_str!("page.js"),
+    "</script>\n</html>\n"
+);
+
+/// What the page may do, as a content security policy: run its own script, have its own style, ask this server.
+pub(super) const POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
+     style-src 'sha256-mr6MXUE5EIdzVTuA06U0Q+gJ3fysDzUF28Kxu+8gGfM='; \
+     script-src 'sha256-epB4oWuuL+/tKcIn2kgS/PKQZjUYCGFa4UnRncQ5JIU='; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    /// The largest page, in bytes.
+    const SIZE_MAX: usize = 24_000;
+
+    /// The text between two tags, which is what a browser hashes.
+    fn between(open: &str, close: &str) -> &'static str {
+        let (_, rest) = REST.split_once(open).expect("it opens");
+        rest.split_once(close).expect("it closes").0
+    }
+
+    /// Purpose: after a change of script or style, the page would be blank in every browser unless the policy names the
+    /// new ones.
+    #[test]
+    fn the_policy_names_what_the_page_has() {
+        for (kind, text) in [
+            ("style", between("<style>", "</style>")),
+            ("script", between("<script>", "</script>")),
+        ] {
+            let hash = crate::escape::base64(&Sha256::digest(text));
+            let expected = format!("{kind}-src 'sha256-{hash}';");
+            assert!(POLICY.contains(&expected), "write into POLICY: {expected}");
+        }
+    }
+
+    /// Purpose: the page is complete in itself and small, puts what comes from a document in as text only, and a title
+    /// cannot end its own element.
+    #[test]
+    fn the_page_is_complete_and_careful() {
+        let page = of("</title><script>alert(1)</script>");
+        assert!(page.len() < SIZE_MAX, "{} bytes", page.len());
+        assert_eq!(page.matches("<script>").count(), 1);
+        for forbidden in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "src=",
+            "@import",
+            "://",
+        ] {
+            assert!(!page.contains(forbidden), "{forbidden}");
+        }
+    }
+}

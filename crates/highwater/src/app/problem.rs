@@ -1,0 +1,64 @@
+//! Errors in the shape of RFC 9457.
+
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::error::Error;
+use super::extract::Json;
+use super::into_response::IntoResponse;
+use super::response::Response;
+
+/// An error as *problem details* (RFC 9457, `application/problem+json`): for [`Router::errors`](super::Router::errors).
+///
+/// ```
+/// use highwater::testing::Client;
+/// use highwater::{Problem, Router};
+///
+/// let client = Client::new(Router::new().errors(Problem::of).get("/", || "Hello"));
+/// let answer = client.get("/gone");
+/// assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+/// let problem: serde_json::Value = answer.json();
+/// assert_eq!((&problem["status"], &problem["title"]), (&404.into(), &"Not Found".into()));
+/// assert_eq!(problem["code"], "not_found");
+/// ```
+///
+/// `type` is absent, which means `about:blank`: then `title` is the status's phrase, and the error's own code is the extension
+/// `code`. [Details](Error::details) are the extension `errors`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Problem {
+    /// The status's phrase.
+    pub title: &'static str,
+    /// The status.
+    pub status: u16,
+    /// The error's message.
+    pub detail: String,
+    /// The error's short name.
+    pub code: &'static str,
+    /// Data for programs, such as all wrong fields.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errors: Option<Value>,
+}
+
+impl Problem {
+    /// The problem that an error is.
+    pub fn of(error: &Error) -> Self {
+        let status = error.status();
+        Problem {
+            title: status.canonical_reason().unwrap_or("Unknown Error"),
+            status: status.as_u16(),
+            detail: error.message().to_owned(),
+            code: error.code(),
+            errors: error.details().and_then(|details| serde_json::from_str(details).ok()),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let response = Json(self).into_response();
+        response.with_status(status).with_content_type("application/problem+json")
+    }
+}

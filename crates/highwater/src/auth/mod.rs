@@ -1,0 +1,28 @@
+//! Who is asking? Layers that answer 401 unless a request proves it, and hand on what they have learnt.
+//!
+//! | layer | proof | hands on |
+//! |---|---|---|
+//! | [`basic`] | a user and a password | what the check returns, as [`Extension<T>`](crate::Extension) |
+//! | [`bearer`] | a token that only the application understands | the same |
+//! | `jwt` (feature `jwt`) | a token that is signed | `Claims<T>`, `Subject` |
+//!
+//! Each covers the router that it is given to; requests without a proof do not reach its handlers. A 401 names what is wanted
+//! in `WWW-Authenticate` (RFC 9110 §11.6.1), and the document of an operation (feature `openapi`) that they cover has their security scheme.
+//! Where the check has to wait, for a database or a slow hash, take [`BasicCredentials`] or [`BearerToken`] in an extractor of your
+//! own ([`FromRequestAsync`](crate::FromRequestAsync)).
+//!
+//! Needs the feature `auth`.
+
+mod basic;
+mod bearer;
+mod field;
+#[cfg(feature = "jwt")]
+mod jwt;
+
+pub use crate::secret::same;
+pub use basic::{BasicCredentials, basic};
+pub use bearer::{BearerToken, bearer};
+#[cfg(feature = "jwt")]
+pub use jwt::{
+    Claims, Denied, Jwt, JwtKey, JwtKeyError, REMEMBERED_MAX, Subject, TOKEN_BYTES_MAX, issue, jwt,
+};

@@ -1,0 +1,132 @@
+//! Can this certificate be served with this key?
+//!
+//! Whatever a client would refuse is found here, before anybody connects: a chain in the wrong order, a certificate that has
+//! expired or is not for servers, a key of another certificate or of a kind that does not serve. Whether a client trusts
+//! the issuer is not known here, and not asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use highwater_core::http_date;
+use highwater_core::time::UnixSeconds;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys};
+use webpki::{EndEntityCert, KeyUsage};
+
+use super::pem::Pem;
+
+/// A certificate that can be served.
+#[derive(Debug)]
+pub(super) struct Certificate {
+    pub(super) key: Arc<CertifiedKey>,
+    /// The names it is for, in lower case; wildcards as they are.
+    pub(super) names: Vec<String>,
+    /// When it expires.
+    pub(super) not_after: UnixTime,
+}
+
+impl Certificate {
+    /// Reads a chain and its key, and checks them at the time `now`.
+    ///
+    /// # Errors
+    /// Which file is wrong, how, and what to do.
+    pub(super) fn load(
+        (chain, key): (&Pem, &Pem),
+        provider: &CryptoProvider,
+        now: UnixTime,
+    ) -> Result<Self, String> {
+        let certificates = chain.certificates()?;
+        let parsed = parse(chain, &certificates)?;
+        check_order(chain, &parsed)?;
+        let first = &parsed[0];
+        let not_after = check_time(chain, first, now)?;
+        let names = first.valid_dns_names().map(str::to_ascii_lowercase).collect();
+        let private = provider.key_provider.load_private_key(key.private_key()?);
+        let private = private.map_err(|_| {
+            format!(
+                "{key} is a key of a kind that cannot serve; use ECDSA with P-256 or P-384, Ed25519, or RSA with 2048 \
+                 to 8192 bits"
+            )
+        })?;
+        drop(parsed);
+        let key_of = CertifiedKey::new(certificates, private);
+        match key_of.keys_match() {
+            // A key that cannot show its public half is taken at its word.
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
+                Ok(Certificate { key: Arc::new(key_of), names, not_after })
+            }
+            Err(_) => Err(format!(
+                "{key} is the key of another certificate than {chain}; give the key that the certificate was made for"
+            )),
+        }
+    }
+}
+
+fn parse<'c>(
+    chain: &Pem,
+    certificates: &'c [CertificateDer<'static>],
+) -> Result<Vec<EndEntityCert<'c>>, String> {
+    let numbered = certificates.iter().zip(1..);
+    let parse = |(certificate, number): (&'c CertificateDer<'static>, u32)| {
+        EndEntityCert::try_from(certificate).map_err(|error| {
+            format!("certificate {number} in {chain} cannot be used: {error}; have it issued again")
+        })
+    };
+    numbered.map(parse).collect()
+}
+
+/// Each certificate is to be followed by that of its issuer.
+fn check_order(chain: &Pem, parsed: &[EndEntityCert<'_>]) -> Result<(), String> {
+    let out_of_order = parsed.windows(2).position(|pair| pair[0].issuer() != pair[1].subject());
+    match out_of_order {
+        None => Ok(()),
+        Some(at) => Err(format!(
+            "the chain in {chain} is out of order: certificate {} is not the issuer of certificate {}; put the server's \
+             own first, then its issuer's, and so on",
+            at + 2,
+            at + 1
+        )),
+    }
+}
+
+/// Returns when the certificate expires, if it is valid now, and for servers.
+fn check_time(
+    chain: &Pem,
+    certificate: &EndEntityCert<'_>,
+    now: UnixTime,
+) -> Result<UnixTime, String> {
+    // Without authorities nothing is ever trusted; but times and purpose are looked at first.
+    let look = |time| {
+        let usage = KeyUsage::server_auth();
+        let looked = certificate.verify_for_usage(&[], &[], &[], time, usage, None, None);
+        looked.err().unwrap_or(webpki::Error::UnknownIssuer)
+    };
+    match look(now) {
+        webpki::Error::CertExpired { not_after, .. } => Err(format!(
+            "the certificate in {chain} has expired: it was valid until {}; renew it",
+            shown(not_after)
+        )),
+        webpki::Error::CertNotValidYet { not_before, .. } => Err(format!(
+            "the certificate in {chain} is not valid before {}; wait, or set the clock",
+            shown(not_before)
+        )),
+        webpki::Error::RequiredEkuNotFoundContext(_) => Err(format!(
+            "the certificate in {chain} is not for servers: its extended key usage lacks serverAuth; have it issued again"
+        )),
+        _ => {
+            match look(UnixTime::since_unix_epoch(Duration::from_secs(u64::from(u32::MAX) << 8))) {
+                webpki::Error::CertExpired { not_after, .. } => Ok(not_after),
+                error => Err(format!(
+                    "the certificate in {chain} cannot be used: {error}; have it issued again"
+                )),
+            }
+        }
+    }
+}
+
+fn shown(time: UnixTime) -> String {
+    let date = http_date::format(UnixSeconds(time.as_secs()));
+    String::from_utf8_lossy(&date).into_owned()
+}

@@ -1,0 +1,113 @@
+//! What rustls needs to know, made of what was loaded.
+
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ServerConfig, SupportedProtocolVersion};
+
+use super::super::config::{ClientAuth, TlsMin};
+use super::Tls;
+use super::certificate::Certificate;
+use super::resolver::Resolver;
+
+/// The protocols that a listener offers (ALPN), the preferred one first.
+pub(super) type Offer = &'static [&'static [u8]];
+
+/// All that was loaded, for one use of it after another.
+#[derive(Debug)]
+pub(super) struct Configuration {
+    base: ServerConfig,
+    /// The authorities of clients that it was made with.
+    authorities: Vec<CertificateDer<'static>>,
+    /// The names of its certificates, and when each expires.
+    pub(super) expiries: Vec<(String, UnixTime)>,
+}
+
+impl Configuration {
+    /// Loads and checks everything that `tls` names. With `before`, tickets that it has made stay good, unless clients
+    /// have to prove something else now.
+    ///
+    /// # Errors
+    /// Which file is wrong, how, and what to do.
+    pub(super) fn load(tls: &Tls, before: Option<&Configuration>) -> Result<Self, String> {
+        let (provider, now) = (&tls.provider, UnixTime::now());
+        let load = |(chain, key): &(_, _)| Certificate::load((chain, key), provider, now);
+        let certificates: Vec<Certificate> =
+            tls.pairs.iter().map(load).collect::<Result<_, _>>()?;
+        let authorities = tls.client_ca.as_ref().map(|pem| pem.certificates()).transpose()?;
+        let authorities = authorities.unwrap_or_default();
+        let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
+            .with_protocol_versions(versions(tls.min))
+            .map_err(|error| format!("the cryptography cannot be used for TLS: {error}"))?;
+        let builder = match verifier(tls, &authorities, provider)? {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let mut base = builder.with_cert_resolver(Arc::new(Resolver::new(&certificates)));
+        // Tickets are kept by the clients, so that workers share nothing but the keys.
+        base.session_storage = Arc::new(NoServerSessionStorage {});
+        base.ticketer = match before {
+            // A session proves what its first handshake proved: to nobody else.
+            Some(before) if before.authorities == authorities => Arc::clone(&before.base.ticketer),
+            _ => ticketer()?,
+        };
+        let expiry = |certificate: &Certificate| {
+            let name = certificate.names.first().cloned().unwrap_or_default();
+            (name, certificate.not_after)
+        };
+        let expiries = certificates.iter().map(expiry).collect();
+        Ok(Configuration { base, authorities, expiries })
+    }
+
+    /// For a listener that offers `offer`.
+    pub(super) fn offering(&self, offer: Offer) -> Arc<ServerConfig> {
+        let mut config = self.base.clone();
+        config.alpn_protocols = offer.iter().map(|name| name.to_vec()).collect();
+        Arc::new(config)
+    }
+}
+
+/// The versions from each minimum on.
+static FROM_1_2: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
+static FROM_1_3: [&SupportedProtocolVersion; 1] = [&TLS13];
+
+fn versions(min: TlsMin) -> &'static [&'static SupportedProtocolVersion] {
+    match min {
+        TlsMin::Tls12 => &FROM_1_2,
+        TlsMin::Tls13 => &FROM_1_3,
+    }
+}
+
+/// Keys that change every six hours; a ticket is good for twelve at most.
+fn ticketer() -> Result<Arc<dyn ProducesTickets>, String> {
+    rustls::crypto::ring::Ticketer::new()
+        .map_err(|error| format!("no keys for session tickets can be made: {error}"))
+}
+
+/// What checks the certificates of clients, if they are to have any.
+fn verifier(
+    tls: &Tls,
+    authorities: &[CertificateDer<'static>],
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    let Some(pem) = &tls.client_ca else { return Ok(None) };
+    let mut roots = RootCertStore::empty();
+    for (authority, number) in authorities.iter().zip(1..) {
+        roots.add(authority.clone()).map_err(|error| {
+            format!("certificate {number} in {pem} cannot be an authority: {error}; leave it out")
+        })?;
+    }
+    let provider = Arc::clone(provider);
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = match tls.client_auth {
+        ClientAuth::Required => builder,
+        ClientAuth::Optional => builder.allow_unauthenticated(),
+    };
+    let built = builder.build();
+    built.map(Some).map_err(|error| format!("{pem} cannot be used for clients: {error}"))
+}

@@ -1,0 +1,153 @@
+//! The seal alone, without sockets: a client of rustls on the other side, and bytes that are cut anywhere.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+
+use highwater_core::protocol::Versions;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
+
+use super::super::worker::{Opened, Seal};
+use super::seal::TlsSeal;
+use super::sealer::Shared;
+use super::{Pem, Tls};
+
+struct World {
+    shared: Arc<Shared>,
+    client: Arc<ClientConfig>,
+}
+
+fn world(version: &'static SupportedProtocolVersion) -> World {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a name");
+    let tls = Tls::pem(Pem::text(made.cert.pem()), Pem::text(made.signing_key.serialize_pem()));
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).expect("it was just made");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]);
+    let builder = builder.expect("ring has ciphers for it").with_root_certificates(roots);
+    World {
+        shared: Arc::new(Shared::new(tls).expect("it is right")),
+        client: Arc::new(builder.with_no_client_auth()),
+    }
+}
+
+/// What a seal has reported.
+#[derive(Debug, Default, PartialEq)]
+struct Heard {
+    plain: Vec<u8>,
+    hellos: u32,
+    established: u32,
+    closed: u32,
+    failed: u32,
+}
+
+/// Delivers `bytes`. If the handshake has to wait, it begins behind all of them.
+fn deliver(seal: &mut TlsSeal, mut bytes: &mut [u8], waits: bool, heard: &mut Heard) {
+    let mut is_waiting = false;
+    loop {
+        match seal.open(&mut bytes) {
+            Opened::Wait if is_waiting => {
+                is_waiting = false;
+                seal.begin();
+                bytes = &mut [];
+            }
+            Opened::Wait => {
+                assert!(bytes.is_empty(), "it has left {} bytes", bytes.len());
+                return;
+            }
+            Opened::Hello => {
+                heard.hellos += 1;
+                match waits {
+                    true => {
+                        seal.keep(bytes);
+                        is_waiting = true;
+                        bytes = &mut [];
+                    }
+                    false => seal.begin(),
+                }
+            }
+            Opened::Established => heard.established += 1,
+            Opened::Plain(plain) => heard.plain.extend_from_slice(plain),
+            Opened::Closed => heard.closed += 1,
+            Opened::Failed(_) => heard.failed += 1,
+        }
+    }
+}
+
+/// A client says `said` and closes, the server answers `pong`. All bytes of the client come in two pieces for each flight,
+/// cut behind the first `cut` of them. Returns what the server heard, and how many bytes there were.
+fn converse(world: &World, said: &[u8], cut: usize, waits: bool) -> (Heard, usize) {
+    let mut seal = TlsSeal::new(Arc::clone(&world.shared), Versions::Both);
+    let name = "localhost".try_into().expect("a name");
+    let mut client = ClientConnection::new(Arc::clone(&world.client), name).expect("it is right");
+    client.set_buffer_limit(None);
+    let (mut heard, mut sent, mut has_spoken, mut has_answered) =
+        (Heard::default(), 0, false, false);
+    loop {
+        if !client.is_handshaking() && !has_spoken {
+            has_spoken = true;
+            client.writer().write_all(said).expect("it is memory");
+            client.send_close_notify();
+        }
+        let mut flight = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut flight).expect("it is memory");
+        }
+        let at = cut.saturating_sub(sent).min(flight.len());
+        let (first, second) = flight.split_at_mut(at);
+        sent += first.len() + second.len();
+        deliver(&mut seal, first, waits, &mut heard);
+        deliver(&mut seal, second, waits, &mut heard);
+        let mut sealed = Vec::new();
+        seal.take_own(&mut sealed);
+        if heard.closed == 1 && !std::mem::replace(&mut has_answered, true) {
+            seal.seal(b"pong", &mut sealed);
+            seal.close(&mut sealed);
+        }
+        if sealed.is_empty() {
+            break;
+        }
+        let mut sealed = sealed.as_slice();
+        while !sealed.is_empty() {
+            client.read_tls(&mut sealed).expect("it is memory");
+            client.process_new_packets().expect("the server keeps the rules");
+        }
+    }
+    let mut answer = Vec::new();
+    client.reader().read_to_end(&mut answer).expect("the end was announced");
+    assert_eq!(answer, b"pong");
+    (heard, sent)
+}
+
+/// Purpose: wherever a client's bytes are cut, and whether or not its handshake has to wait, the same is reported once.
+#[test]
+fn cut_at_every_byte() {
+    for version in [&TLS12, &TLS13] {
+        let world = world(version);
+        for waits in [false, true] {
+            let (whole, len) = converse(&world, b"ping", 0, waits);
+            let expected =
+                Heard { plain: b"ping".to_vec(), hellos: 1, established: 1, closed: 1, failed: 0 };
+            assert_eq!(whole, expected);
+            assert!(len > 200, "{len}");
+            // The length of a handshake varies by some bytes: signatures in DER.
+            for cut in 1..len + 8 {
+                let (heard, _) = converse(&world, b"ping", cut, waits);
+                assert_eq!(heard, expected, "{version:?}, cut behind {cut}");
+            }
+        }
+    }
+}
+
+/// Purpose: more than a record holds comes through whole, however it is cut.
+#[test]
+fn large_content() {
+    let said: Vec<u8> = (0..100_000_u32).map(|index| (index % 251) as u8).collect();
+    for version in [&TLS12, &TLS13] {
+        let world = world(version);
+        for cut in [0, 1000, 16_384, 50_000] {
+            let (heard, _) = converse(&world, &said, cut, false);
+            assert!(heard.plain == said, "{version:?}, cut behind {cut}");
+        }
+    }
+}

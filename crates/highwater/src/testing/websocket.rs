@@ -1,0 +1,203 @@
+//! What is said on a WebSocket?
+
+use highwater_core::http1::client::{Asked, Next, Reader};
+use highwater_core::websocket::{CloseCode, Decoder, Event, Limits, Role, accept, encode};
+
+use super::server::Waited;
+use super::{Client, Connection};
+use crate::websocket::{CloseFrame, Message};
+
+/// The fields that ask for a WebSocket. The key is that of the RFC's example: a proof that the server speaks WebSocket, and
+/// no secret.
+pub(super) const HANDSHAKE: [(&str, &str); 4] = [
+    ("connection", "Upgrade"),
+    ("upgrade", "websocket"),
+    ("sec-websocket-version", "13"),
+    ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+];
+
+/// A client masks what it sends, with a key that nobody on the way can foresee; there is nobody on the way here.
+const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+
+/// A client's side of a WebSocket. Dropping it resets the connection.
+///
+/// Pings are answered when the test looks at what has come ([`recv`](WebSocket::recv), [`hear`](WebSocket::hear),
+/// [`heard`](WebSocket::heard)). A client that is not looked at while more than half a minute passes is given up as any silent one.
+#[derive(Debug)]
+pub struct WebSocket<'c> {
+    connection: Connection<'c>,
+    decoder: Decoder,
+    /// How much of what was heard is decoded.
+    read: usize,
+    protocol: Option<String>,
+    answers_pings: bool,
+}
+
+/// What the server has said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A message.
+    Message(Message),
+    /// A ping with this payload. It is answered, unless the client [ignores](WebSocket::ignore_pings) it.
+    Ping(Vec<u8>),
+    /// A pong with this payload.
+    Pong(Vec<u8>),
+    /// The close frame, after which nothing comes. Without a code it says nothing.
+    Close(Option<CloseFrame>),
+}
+
+impl<'c> WebSocket<'c> {
+    #[track_caller]
+    pub(super) fn open(client: &'c Client, request: &[u8]) -> Self {
+        let mut connection = client.connect();
+        connection.send(request);
+        let (mut reader, mut read, mut waited) = (Reader::default(), 0, Waited::default());
+        let protocol = loop {
+            let mut input = &connection.heard()[read..];
+            let before = input.len();
+            match reader.next(&mut input, Asked::Upgrade) {
+                Ok(Next::Head(head)) => {
+                    assert_eq!(head.status(), 101, "the answer to a WebSocket's handshake");
+                    let fields = head.fields();
+                    let accepted = accept(HANDSHAKE[3].1.as_bytes()).expect("it is a key");
+                    let said = fields.get("sec-websocket-accept");
+                    assert_eq!(said, Some(&accepted[..]), "Sec-WebSocket-Accept");
+                    let protocol = fields.get("sec-websocket-protocol");
+                    read += before - input.len();
+                    break protocol.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+                }
+                Ok(_) => {}
+                Err(error) => panic!("the answer is not HTTP: {}", error.reason()),
+            }
+            read += before - input.len();
+            assert!(!connection.is_over(), "closed without an answer to a WebSocket's handshake");
+            connection.wait(&mut waited, "answer to a WebSocket's handshake");
+        };
+        let limits = Limits { message_max: usize::MAX, frame_max: usize::MAX };
+        let decoder = Decoder::new(Role::Client, limits);
+        WebSocket { connection, decoder, read, protocol, answers_pings: true }
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, message: impl Into<Message>) {
+        let message = message.into();
+        self.say(|out| encode::message(message.kind(), message.as_bytes(), Some(KEY), out));
+    }
+
+    /// Sends a ping.
+    ///
+    /// # Panics
+    /// If the payload is longer than 125 bytes.
+    pub fn ping(&mut self, payload: &[u8]) {
+        self.say(|out| encode::ping(payload, Some(KEY), out));
+    }
+
+    /// Sends a close frame.
+    ///
+    /// # Panics
+    /// If the code must not be sent.
+    pub fn close(&mut self, code: CloseCode, reason: &str) {
+        self.say(|out| encode::close(Some(code), reason, Some(KEY), out));
+    }
+
+    /// Sends bytes as they are, frames or not.
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.connection.send(bytes);
+    }
+
+    /// Ends sending without a close frame; what the server sends is still read.
+    pub fn finish(&mut self) {
+        self.connection.finish();
+    }
+
+    /// Leaves pings unanswered from now on, as a client does that has lost its network.
+    pub fn ignore_pings(&mut self) {
+        self.answers_pings = false;
+    }
+
+    fn say(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = Vec::new();
+        encode(&mut bytes);
+        self.connection.send(bytes);
+    }
+
+    /// The next message; time passes until it comes. `None` once the server has sent its close frame, or has ended the
+    /// connection. Pings and pongs are passed over.
+    ///
+    /// # Panics
+    /// If nothing is to be expected, or the server breaks a rule of the protocol.
+    #[track_caller]
+    pub fn recv(&mut self) -> Option<Message> {
+        loop {
+            match self.hear() {
+                Some(Heard::Message(message)) => return Some(message),
+                Some(Heard::Ping(_) | Heard::Pong(_)) => {}
+                Some(Heard::Close(_)) | None => return None,
+            }
+        }
+    }
+
+    /// Whatever the server says next; time passes until it comes. `None` once it has ended the connection.
+    ///
+    /// # Panics
+    /// If nothing is to be expected, or the server breaks a rule of the protocol.
+    #[track_caller]
+    pub fn hear(&mut self) -> Option<Heard> {
+        let mut waited = Waited::default();
+        loop {
+            if let Some(heard) = self.heard() {
+                return Some(heard);
+            }
+            if self.connection.is_over() {
+                return None;
+            }
+            self.connection.wait(&mut waited, "frame on a WebSocket");
+        }
+    }
+
+    /// What the server has said by now and was not taken yet.
+    ///
+    /// # Panics
+    /// If the server breaks a rule of the protocol.
+    #[track_caller]
+    pub fn heard(&mut self) -> Option<Heard> {
+        let heard = self.connection.heard();
+        let mut input = &heard[self.read..];
+        let next = match self.decoder.next(&mut input) {
+            Ok(Some(Event::Message(kind, bytes))) => {
+                let bytes = bytes::Bytes::copy_from_slice(bytes);
+                Some(Heard::Message(Message::received(kind, bytes)))
+            }
+            Ok(Some(Event::Ping(payload))) => Some(Heard::Ping(payload.to_vec())),
+            Ok(Some(Event::Pong(payload))) => Some(Heard::Pong(payload.to_vec())),
+            Ok(Some(Event::Close(close))) => Some(Heard::Close(
+                close.map(|close| CloseFrame { code: close.code, reason: close.reason.to_owned() }),
+            )),
+            Ok(None) => None,
+            Err(error) => panic!("the server breaks a rule of WebSocket: {error}"),
+        };
+        self.read = heard.len() - input.len();
+        match &next {
+            Some(Heard::Ping(payload)) if self.answers_pings => {
+                self.say(|out| encode::pong(payload, Some(KEY), out));
+            }
+            _ => {}
+        }
+        next
+    }
+
+    /// The protocol that the server has chosen.
+    pub fn protocol(&self) -> Option<&str> {
+        self.protocol.as_deref()
+    }
+
+    /// Whether the server has ended the connection.
+    pub fn is_closed(&self) -> bool {
+        self.connection.is_over()
+    }
+
+    /// Whether the server has reset the connection.
+    pub fn is_reset(&self) -> bool {
+        self.connection.is_reset()
+    }
+}

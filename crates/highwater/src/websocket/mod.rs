@@ -1,0 +1,60 @@
+//! How do I speak with a client in messages, both ways (WebSocket, RFC 6455)?
+//!
+//! [`websocket`] makes a handler of an `async fn` that takes a [`WebSocket`]; [`WebSocketUpgrade`] is an extractor for
+//! handlers that decide first. [`Broadcast`] sends one message to many clients.
+//!
+//! ```
+//! use highwater::testing::Client;
+//! use highwater::{Router, WebSocket, websocket};
+//!
+//! async fn echo(mut socket: WebSocket) {
+//!     while let Some(message) = socket.recv().await {
+//!         if socket.send(message).await.is_err() {
+//!             return; // The client has gone.
+//!         }
+//!     }
+//! }
+//!
+//! let client = Client::new(Router::new().get("/echo", websocket(echo)));
+//! let mut socket = client.websocket("/echo");
+//! socket.send("Hello");
+//! assert_eq!(socket.recv().unwrap().as_text(), Some("Hello"));
+//! ```
+//!
+//! What the server does by itself, whatever the handler waits for:
+//!
+//! | what | when | option, default |
+//! |---|---|---|
+//! | answers pings | at once | |
+//! | pings the client | it has been silent | [`ping_after`](WebSocketUpgrade::ping_after), 30 s |
+//! | gives the client up | nothing follows the ping | [`pong_timeout`](WebSocketUpgrade::pong_timeout), 20 s |
+//! | closes with 1000 | the handler has returned, or dropped the socket | |
+//! | closes with 1001 | the server drains; no message either way | [`idle_timeout`](WebSocketUpgrade::idle_timeout), never |
+//! | closes with 1002, 1007 | the client breaks a rule; sends text that is not UTF-8 | |
+//! | closes with 1009 | a message or a frame is too large | [`message_max`](WebSocketUpgrade::message_max), [`frame_max`](WebSocketUpgrade::frame_max), 1 MiB |
+//! | closes with 1011 | the handler has panicked, or returned an error | |
+//! | stops reading | the handler has too much to do | [`receive_buffer_max`](WebSocketUpgrade::receive_buffer_max), 64 KiB |
+//! | lets senders wait | the client reads too slowly | [`send_buffer_max`](WebSocketUpgrade::send_buffer_max), 64 KiB |
+//! | resets | the client takes nothing at all | `write-timeout`, 30 s |
+//! | resets | the client does not answer a close frame | [`close_timeout`](WebSocketUpgrade::close_timeout), 5 s |
+//!
+//! An open WebSocket is neither load nor demand for admission while its handler waits. A limit of its route that is a number
+//! ([`Handler::concurrency_limit`](crate::Handler::concurrency_limit)) counts it until its end. Extensions, compression
+//! among them, are not spoken.
+
+mod broadcast;
+mod driver;
+mod handler;
+mod message;
+mod options;
+mod shared;
+mod socket;
+mod upgrade;
+
+pub use highwater_core::websocket::{CloseCode, End};
+
+pub use broadcast::{Broadcast, Membership, SlowClient};
+pub use handler::{SocketFunction, WebSocketHandler, websocket};
+pub use message::{Frame, Message, Text};
+pub use socket::{CloseFrame, TrySendError, WebSocket, WebSocketReceiver, WebSocketSender};
+pub use upgrade::WebSocketUpgrade;

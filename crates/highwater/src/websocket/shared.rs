@@ -1,0 +1,328 @@
+//! The state of one WebSocket, which its driver and the application's handles share.
+//!
+//! ```text
+//!  bytes in ─▶ session ─▶ inbox ─▶ recv         the driver reads, unless the inbox or the output is full
+//!  bytes out ◀─────────── outgoing ◀─ send      a sender waits while it is full
+//! ```
+//!
+//! A lock is held for the time of one step, never while application code runs, and is hardly ever contended: the driver
+//! and most handles are on one thread. While the driver runs, whatever is sent is taken right after it, and wakes nobody.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use highwater_core::time::Instant;
+use highwater_core::websocket::{CloseCode, Kind, Session, encode};
+use tokio::time::Instant as TokioInstant;
+
+use super::message::{Frame, Message};
+use super::options::Options;
+use crate::app::{BodySender, Closed};
+
+/// Content up to this size is copied behind the header of its frame; what is larger is shared. As for bodies.
+const COPY_MAX: usize = 8 * 1024;
+
+/// Room for messages that an empty inbox keeps, so that idle connections have little memory.
+const INBOX_KEPT: usize = 4;
+
+/// What a message that waits counts besides its content.
+const MESSAGE_COST: usize = size_of::<Message>();
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// The protocol that was agreed on.
+    pub(super) protocol: Option<String>,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Too much waits to be sent.
+    Full,
+    Closed,
+}
+
+pub(super) struct State {
+    pub(super) session: Session,
+    /// When the session's clock began.
+    epoch: TokioInstant,
+    inbox: VecDeque<Message>,
+    /// What the messages in the inbox count together.
+    inbox_size: usize,
+    inbox_size_max: usize,
+    /// The application has taken a message, and has not asked for the next one: it may still answer.
+    is_answering: bool,
+    /// The client has finished sending, or is gone.
+    pub(super) is_eof: bool,
+    /// `None` before the connection is there, and after the end.
+    pub(super) outgoing: Option<BodySender>,
+    /// Frames of the session's own, on their way to `outgoing`.
+    control: Vec<u8>,
+    /// Waits for a message, or for the end.
+    reader: Option<Waker>,
+    /// Wait for room.
+    pub(super) writers: Vec<Waker>,
+    pub(super) driver: Option<Waker>,
+    /// The driver is at work.
+    pub(super) is_driven: bool,
+    /// Handles that receive; handles that only send.
+    pub(super) receivers: u32,
+    pub(super) senders: u32,
+    /// Messages sent that are not counted yet.
+    pub(super) sent: u64,
+}
+
+impl Shared {
+    /// A session that begins now, with one handle that receives.
+    pub(super) fn begin(options: &Options, protocol: Option<String>) -> Arc<Shared> {
+        let session = Session::new(options.limits, options.timing, Instant::ZERO);
+        let state = State {
+            session,
+            epoch: TokioInstant::now(),
+            inbox: VecDeque::new(),
+            inbox_size: 0,
+            inbox_size_max: options.receive_buffer_max.max(1),
+            is_answering: false,
+            is_eof: false,
+            outgoing: None,
+            control: Vec::new(),
+            reader: None,
+            writers: Vec::new(),
+            driver: None,
+            is_driven: false,
+            receivers: 1,
+            senders: 0,
+            sent: 0,
+        };
+        Arc::new(Shared { state: Mutex::new(state), protocol })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // Only wakers run foreign code under the lock; the state is consistent whatever they do.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next message; `None` once the end has begun.
+    pub(super) fn poll_recv(&self, context: &Context<'_>) -> Poll<Option<Message>> {
+        let mut state = self.lock();
+        if let Some(message) = state.inbox.pop_front() {
+            let was_full = state.is_inbox_full();
+            state.inbox_size -= message.len() + MESSAGE_COST;
+            if state.inbox.is_empty() && state.inbox.capacity() > INBOX_KEPT {
+                state.inbox = VecDeque::new();
+            }
+            state.is_answering = true;
+            if was_full && !state.is_inbox_full() {
+                state.wake_driver();
+            }
+            return Poll::Ready(Some(message));
+        }
+        let was_answering = std::mem::take(&mut state.is_answering);
+        if state.is_at_end() {
+            if was_answering {
+                state.wake_driver(); // It can say farewell now.
+            }
+            return Poll::Ready(None);
+        }
+        remember(&mut state.reader, context);
+        Poll::Pending
+    }
+
+    /// Waits for room.
+    pub(super) fn poll_ready(&self, context: &Context<'_>) -> Poll<Result<(), Closed>> {
+        let mut state = self.lock();
+        match state.may_send() {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(Refused::Closed) => Poll::Ready(Err(Closed)),
+            Err(Refused::Full) => {
+                if !state.writers.iter().any(|waker| waker.will_wake(context.waker())) {
+                    state.writers.push(context.waker().clone());
+                    state.wake_driver(); // It finds out when there is room.
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(super) fn try_send(&self, message: &Message) -> Result<(), Refused> {
+        let mut state = self.lock();
+        state.may_send()?;
+        state.push(message.kind(), message.as_bytes(), || message.clone().into_bytes());
+        Ok(())
+    }
+
+    pub(super) fn try_send_frame(&self, frame: &Frame) -> Result<(), Refused> {
+        let mut state = self.lock();
+        state.may_send()?;
+        state.push_frame(frame.bytes());
+        Ok(())
+    }
+
+    /// Begins the closing handshake.
+    pub(super) fn close(&self, code: CloseCode, reason: &str) {
+        let mut state = self.lock();
+        state.close(code, reason);
+        state.wake_driver();
+    }
+
+    /// Waits for the end of the closing handshake, or of the connection.
+    pub(super) fn poll_end(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.session.end().is_some() {
+            return Poll::Ready(());
+        }
+        remember(&mut state.reader, context);
+        Poll::Pending
+    }
+}
+
+impl State {
+    /// The session's time.
+    pub(super) fn now(&self) -> Instant {
+        Instant::ZERO + self.epoch.elapsed()
+    }
+
+    /// The same in Tokio's words.
+    pub(super) fn at(&self, instant: Instant) -> TokioInstant {
+        self.epoch + (instant - Instant::ZERO)
+    }
+
+    /// Whether no message follows those in the inbox.
+    fn is_at_end(&self) -> bool {
+        !self.session.is_open() || self.session.has_heard_close() || self.is_eof
+    }
+
+    /// Answers the client's close frame, or its end without one, once all that it has said before is answered.
+    pub(super) fn answer_end(&mut self) {
+        if self.inbox.is_empty() && !self.is_answering {
+            self.session.answer_close(&mut self.control);
+            self.say();
+            if self.is_eof {
+                self.session.lost();
+            }
+        }
+    }
+
+    pub(super) fn is_inbox_full(&self) -> bool {
+        self.inbox_size >= self.inbox_size_max
+    }
+
+    pub(super) fn is_output_full(&self) -> bool {
+        self.outgoing.as_ref().is_some_and(BodySender::is_full)
+    }
+
+    fn may_send(&mut self) -> Result<(), Refused> {
+        match &self.outgoing {
+            Some(outgoing) if self.session.is_open() => match outgoing.is_full() {
+                true => Err(Refused::Full),
+                false => Ok(()),
+            },
+            _ => Err(Refused::Closed),
+        }
+    }
+
+    fn push(&mut self, kind: Kind, content: &[u8], shared: impl FnOnce() -> Bytes) {
+        let Some(outgoing) = &self.outgoing else { return };
+        let (header, len) = encode::header(kind, content.len());
+        if content.len() <= COPY_MAX {
+            outgoing.push_copies([&header[..len], content], self.is_driven);
+        } else {
+            outgoing.push_copies([&header[..len], &[]], true);
+            outgoing.push_shared(shared());
+        }
+        self.session.sends();
+        self.sent += 1;
+    }
+
+    fn push_frame(&mut self, frame: &Bytes) {
+        let Some(outgoing) = &self.outgoing else { return };
+        if frame.len() <= COPY_MAX {
+            outgoing.push_copies([frame, &[]], self.is_driven);
+        } else {
+            outgoing.push_shared(frame.clone());
+        }
+        self.session.sends();
+        self.sent += 1;
+    }
+
+    pub(super) fn close(&mut self, code: CloseCode, reason: &str) {
+        let now = self.now();
+        self.session.close(code, reason, now, &mut self.control);
+        self.say();
+        self.wake_waiting(None);
+    }
+
+    /// Does what the time requires.
+    pub(super) fn on_deadline(&mut self) {
+        let now = self.now();
+        self.session.on_deadline(now, &mut self.control);
+        self.say();
+    }
+
+    /// Sends what the session has to say.
+    pub(super) fn say(&mut self) {
+        if self.control.is_empty() {
+            return;
+        }
+        let control = std::mem::take(&mut self.control);
+        if let Some(outgoing) = &self.outgoing {
+            outgoing.push_copies([&control, &[]], self.is_driven);
+        }
+    }
+
+    /// Takes the messages in `input`, as far as the inbox has room. They are dropped if nobody receives.
+    pub(super) fn take_in(&mut self, input: &mut BytesMut, now: Instant) -> u64 {
+        let mut received = 0;
+        while !self.is_inbox_full() && !self.is_output_full() {
+            let Some(message) = self.session.next(input, now, &mut self.control) else { break };
+            self.say();
+            received += 1;
+            if self.receivers > 0 {
+                let message = Message::received(message.kind, message.bytes);
+                self.inbox_size += message.len() + MESSAGE_COST;
+                self.inbox.push_back(message);
+            }
+        }
+        self.say();
+        received
+    }
+
+    /// Nobody receives any more.
+    pub(super) fn drop_inbox(&mut self) {
+        self.inbox = VecDeque::new();
+        self.inbox_size = 0;
+        self.is_answering = false;
+    }
+
+    /// Wakes whoever waits for what has changed, but for the task of `own`, which looks anyway.
+    pub(super) fn wake_waiting(&mut self, own: Option<&Waker>) {
+        let has_changed = !self.inbox.is_empty() || self.is_at_end();
+        if has_changed && let Some(reader) = self.reader.take() {
+            wake(reader, own);
+        }
+        if !self.writers.is_empty() && self.may_send() != Err(Refused::Full) {
+            std::mem::take(&mut self.writers).into_iter().for_each(|waker| wake(waker, own));
+        }
+    }
+
+    pub(super) fn wake_driver(&self) {
+        if let Some(driver) = self.driver.as_ref().filter(|_| !self.is_driven) {
+            driver.wake_by_ref();
+        }
+    }
+}
+
+fn wake(waker: Waker, own: Option<&Waker>) {
+    if !own.is_some_and(|own| own.will_wake(&waker)) {
+        waker.wake();
+    }
+}
+
+fn remember(slot: &mut Option<Waker>, context: &Context<'_>) {
+    match slot {
+        Some(waker) => waker.clone_from(context.waker()),
+        None => *slot = Some(context.waker().clone()),
+    }
+}

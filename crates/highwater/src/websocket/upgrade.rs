@@ -1,0 +1,187 @@
+//! Does this request open a WebSocket, and may it (RFC 6455 §4.2)?
+
+use std::fmt;
+
+use highwater_core::websocket::accept;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
+
+use super::driver::connect;
+use super::options::{Options, Origins, option_methods};
+use super::shared::Shared;
+use super::socket::WebSocket;
+use crate::app::{Draining, Error, Finish, FromRequest, Request, Response};
+
+const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+
+/// A request that asks for a WebSocket: an extractor for handlers that decide themselves whether it gets one. Others are
+/// made with [`websocket`](super::websocket()).
+///
+/// ```
+/// use highwater::{Error, Header, Response, Router, WebSocket, WebSocketUpgrade};
+///
+/// async fn chat(upgrade: WebSocketUpgrade) -> Result<Response, Error> {
+///     let name = String::from("somebody"); // … from a session, which may take a while
+///     Ok(upgrade.message_max(16 * 1024).on_upgrade(move |socket| greet(socket, name)))
+/// }
+///
+/// async fn greet(mut socket: WebSocket, name: String) {
+///     let _ = socket.send(format!("Hello, {name}!")).await;
+/// }
+///
+/// let app = Router::new().get("/chat", chat);
+/// # app.build().unwrap();
+/// ```
+///
+/// A request that is not a handshake is answered:
+///
+/// | the request | is answered |
+/// |---|---|
+/// | does not ask for `Upgrade: websocket` | 426, with `Upgrade: websocket` |
+/// | has another `Sec-WebSocket-Version` than 13 | 426, with `Sec-WebSocket-Version: 13` |
+/// | has no valid `Sec-WebSocket-Key`, another method than `GET`, or is HTTP/1.0 | 400 |
+/// | comes from a page of another origin | 403; see [`origins`](WebSocketUpgrade::origins) |
+pub struct WebSocketUpgrade {
+    pub(super) options: Options,
+    accept: HeaderValue,
+    /// What the client offers, in its order.
+    offered: Vec<String>,
+    origin: Option<String>,
+    host: Option<String>,
+    draining: Draining,
+}
+
+impl FromRequest for WebSocketUpgrade {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        if !lists(request, "upgrade", "websocket") {
+            return Err(upgrade_required("this resource speaks WebSocket, and nothing else"));
+        }
+        if request.method() != Method::GET || request.version() < Version::HTTP_11 {
+            return Err(Error::bad_request("a WebSocket begins with GET, in HTTP/1.1"));
+        }
+        if !lists(request, "connection", "upgrade") {
+            return Err(Error::bad_request("the field Connection does not say `upgrade`"));
+        }
+        if request.header("sec-websocket-version").map(str::trim) != Some("13") {
+            let name = HeaderName::from_static("sec-websocket-version");
+            return Err(upgrade_required("the version of WebSocket that is spoken here is 13")
+                .with_header(name, HeaderValue::from_static("13")));
+        }
+        let mut keys = request.headers().get_all("sec-websocket-key");
+        let key = keys.next().filter(|_| keys.next().is_none());
+        let accept = key.and_then(|key| accept(key.trim_ascii())).ok_or_else(|| {
+            Error::bad_request("the field Sec-WebSocket-Key is not 16 bytes in base64, once")
+        })?;
+        Ok(WebSocketUpgrade {
+            options: Options::default(),
+            accept: HeaderValue::from_bytes(&accept).expect("base64 is a field value"),
+            offered: list(request, "sec-websocket-protocol").map(String::from).collect(),
+            origin: request.header("origin").map(String::from),
+            host: request.header("host").map(String::from),
+            draining: Draining::from_request(request)?,
+        })
+    }
+
+    fn is_present(request: &Request<'_>) -> bool {
+        lists(request, "upgrade", "websocket")
+    }
+}
+
+impl WebSocketUpgrade {
+    option_methods!();
+
+    /// The protocols that the client offers, in its order.
+    pub fn offered_protocols(&self) -> impl Iterator<Item = &str> {
+        self.offered.iter().map(String::as_str)
+    }
+
+    /// The origin of the page that connects; `None` for clients that are no browsers.
+    pub fn origin(&self) -> Option<&str> {
+        self.origin.as_deref()
+    }
+
+    /// Accepts: the response is 101, and then `handler` runs on the connection's worker. Its future need not be `Send`.
+    /// The response is 403 if the origin may not connect.
+    ///
+    /// When the future ends, so does the connection: with 1000, or with 1011 if the future returns an error or panics.
+    /// When the client is gone first, the future has half a minute to end.
+    pub fn on_upgrade<F, Fut>(self, handler: F) -> Response
+    where
+        F: FnOnce(WebSocket) -> Fut + Send + 'static,
+        Fut: Future<Output: Finish> + 'static,
+    {
+        if let Some(refusal) = self.refusal() {
+            return Response::of_error(refusal);
+        }
+        let protocol = self.chosen();
+        let name = HeaderName::from_static("sec-websocket-protocol");
+        let field = protocol.as_deref().map(HeaderValue::try_from);
+        let (options, draining) = (self.options, self.draining);
+        let mut response = Response::upgrade_counted(WEBSOCKET, move |upgraded, sockets| {
+            let shared = Shared::begin(&options, protocol);
+            connect(shared, (upgraded, sockets), draining, &options, handler)
+        });
+        let accept = HeaderName::from_static("sec-websocket-accept");
+        response.set_header(accept, self.accept);
+        match field {
+            Some(Ok(value)) => response.set_header(name, value),
+            Some(Err(error)) => return Response::of_error(Error::internal(error)),
+            None => {}
+        }
+        response
+    }
+
+    /// The first protocol of ours that the client offers.
+    fn chosen(&self) -> Option<String> {
+        let is_offered = |ours: &&String| self.offered.iter().any(|theirs| theirs == *ours);
+        self.options.protocols.iter().find(is_offered).cloned()
+    }
+
+    /// Why a page of this origin may not connect.
+    fn refusal(&self) -> Option<Error> {
+        let origin = self.origin.as_deref()?;
+        let is_same = || {
+            let authority = origin.split_once("://").map(|(_, authority)| authority);
+            authority.zip(self.host.as_deref()).is_some_and(|(a, b)| a.eq_ignore_ascii_case(b))
+        };
+        let is_allowed = match &self.options.origins {
+            Origins::Any => true,
+            Origins::Same => is_same(),
+            Origins::Listed(list) => {
+                list.iter().any(|listed| listed.eq_ignore_ascii_case(origin)) || is_same()
+            }
+        };
+        (!is_allowed).then(|| {
+            Error::forbidden("pages of this origin may not connect")
+                .with_code("origin_not_allowed")
+                .with_source(format!(
+                    "a page of {origin} wants to connect to a WebSocket of {}; if it may, name it in `.origins([…])`",
+                    self.host.as_deref().unwrap_or("a host without a name"),
+                ))
+        })
+    }
+}
+
+impl fmt::Debug for WebSocketUpgrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebSocketUpgrade")
+            .field("offered", &self.offered)
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+fn upgrade_required(message: &'static str) -> Error {
+    Error::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", message)
+        .with_header(header::UPGRADE, WEBSOCKET)
+}
+
+/// The members of a list field.
+fn list<'r>(request: &'r Request<'_>, name: &'static str) -> impl Iterator<Item = &'r str> {
+    let values = request.headers().get_all(name);
+    let texts = values.filter_map(|value| std::str::from_utf8(value).ok());
+    texts.flat_map(|text| text.split(',')).map(str::trim).filter(|member| !member.is_empty())
+}
+
+fn lists(request: &Request<'_>, name: &'static str, wanted: &str) -> bool {
+    list(request, name).any(|member| member.eq_ignore_ascii_case(wanted))
+}

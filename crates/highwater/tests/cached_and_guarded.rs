@@ -1,0 +1,200 @@
+//! Two ready layers with a memory: answers that are kept, and forms that repeat a token.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use highwater::cookies::Key;
+use highwater::layers::{CsrfToken, csrf_tokens, response_cache};
+use highwater::testing::{Client, Response as Answer};
+use highwater::{Form, Method, Request, Response, Router, StatusCode};
+use serde::Deserialize;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Answers how often it was called, as the query says.
+fn counted(
+    calls: &Arc<AtomicU32>,
+) -> impl Fn(highwater::RawQuery) -> Response + Send + Sync + 'static {
+    let calls = Arc::clone(calls);
+    move |highwater::RawQuery(query)| {
+        let response = Response::from((calls.fetch_add(1, Ordering::Relaxed) + 1).to_string());
+        match query.as_deref() {
+            Some("private") => response.with_header("cache-control", "private, max-age=9"),
+            Some("vary") => response.with_header("vary", "accept"),
+            Some("cookie") => response.with_header("set-cookie", "a=b"),
+            Some("gone") => response.with_status(StatusCode::GONE),
+            Some("large") => response.with_body("x".repeat((1 << 20) + 1)),
+            _ => response,
+        }
+    }
+}
+
+fn cached(cache: highwater::layers::ResponseCache) -> (Client, Arc<AtomicU32>) {
+    let calls = Arc::new(AtomicU32::new(0));
+    // With a runtime, the clock of the layer is the one that a test moves.
+    let router = Router::new().runtime().layer(cache);
+    let client = Client::new(router.get("/", counted(&calls)).post("/", counted(&calls)));
+    (client, calls)
+}
+
+/// Purpose: an answer is given again until its lifetime ends, with its age and its fields, to whoever asks for the same.
+#[test]
+fn answers_are_kept() {
+    let (client, calls) = cached(response_cache(MINUTE));
+    let first = client.get("/");
+    assert_eq!((first.text(), first.header("age")), ("1", None));
+    client.advance(MINUTE - Duration::from_millis(1));
+    let again = client.get("/");
+    assert_eq!((again.text(), again.header("age")), ("1", Some("59")));
+    assert_eq!(again.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(client.request(Method::HEAD, "/").send().header("age"), Some("59"));
+    assert_eq!(client.get("/?other").text(), "2", "another query is another answer");
+    client.advance(Duration::from_millis(1));
+    assert_eq!(client.get("/").text(), "3");
+    assert_eq!(calls.load(Ordering::Relaxed), 3);
+}
+
+/// Purpose: nobody gets what was made for somebody else, nor an answer that must not be kept.
+#[test]
+fn what_is_not_for_everybody_is_not_kept() {
+    let (client, _) = cached(response_cache(MINUTE));
+    for target in ["/?private", "/?vary", "/?cookie", "/?gone", "/?large"] {
+        let (one, two) = (client.get(target), client.get(target));
+        assert_eq!(two.header("age"), None, "{target}");
+        assert!(one.body != two.body || target == "/?large", "{target}");
+    }
+    assert_eq!(client.get("/").header("age"), None);
+    for (name, value) in [
+        ("authorization", "Basic x"),
+        ("cookie", "a=b"),
+        ("range", "bytes=0-"),
+        ("cache-control", "x, No-Cache"),
+    ] {
+        let asked = client.request(Method::GET, "/").header(name, value).send();
+        assert_eq!(asked.header("age"), None, "{name}");
+    }
+    assert_eq!(client.post("/", "").header("age"), None);
+    assert!(client.get("/").header("age").is_some());
+}
+
+/// Purpose: after its lifetime one request renews an answer, and the others get the old one meanwhile; if nobody has renewed
+/// it in time, it is not given any more.
+#[test]
+fn stale_answers_are_renewed_by_one() {
+    let (client, _) = cached(response_cache(MINUTE).stale_while_revalidate(MINUTE));
+    assert_eq!(client.get("/").text(), "1");
+    client.advance(MINUTE);
+    assert_eq!(client.get("/").text(), "2", "the first request after it renews it");
+    assert_eq!(client.get("/").header("age"), Some("0"));
+    client.advance(3 * MINUTE);
+    assert_eq!(client.get("/").text(), "3");
+}
+
+/// Purpose: however many targets clients ask for, no more answers are kept than may be; and what is asked for all the time
+/// stays.
+#[test]
+fn kept_answers_are_bounded() {
+    let (client, calls) = cached(response_cache(MINUTE).entries_max(20));
+    let often = "/?often";
+    client.get(often);
+    for number in 0..100 {
+        client.get(&format!("/?{number}"));
+        assert!(client.get(often).header("age").is_some(), "{number}");
+    }
+    let before = calls.load(Ordering::Relaxed);
+    (0..100).for_each(|number| drop(client.get(&format!("/?{number}"))));
+    assert!(calls.load(Ordering::Relaxed) - before >= 80, "at most twenty were kept");
+    let error =
+        Router::new().layer(response_cache(Duration::ZERO)).build().expect_err("it keeps nothing");
+    assert!(error.to_string().contains("leave the layer out"), "{error}");
+}
+
+#[derive(Deserialize)]
+struct Transfer {
+    to: String,
+}
+
+fn key() -> Key {
+    Key::from(&[7; 64])
+}
+
+fn bank(key: Key) -> Client {
+    let layer = highwater::layer::on_request(|_: &Request<'_>| Ok::<(), highwater::Error>(()));
+    Client::new(
+        Router::new()
+            .layer(layer)
+            .layer(csrf_tokens(key))
+            .get("/", || "no form")
+            .get("/form", |token: CsrfToken| token.value().to_owned())
+            .post("/form", |Form(Transfer { to })| to),
+    )
+}
+
+fn send(client: &Client, cookie: Option<&str>, body: &str, header: Option<&str>) -> Answer {
+    let mut request = client
+        .request(Method::POST, "/form")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(body.to_owned());
+    if let Some(cookie) = cookie {
+        request = request.header("cookie", cookie);
+    }
+    if let Some(header) = header {
+        request = request.header("x-csrf-token", header);
+    }
+    request.send()
+}
+
+/// Purpose: a form passes with the token of a page and the cookie that came with it, in the field or in the header, and with
+/// nothing less: not with a token alone, a cookie alone, another one's token, or a cookie that this server has not signed.
+#[test]
+fn forms_repeat_a_token() {
+    let client = bank(key());
+    assert_eq!(client.get("/").header("set-cookie"), None, "a page without a form sets no cookie");
+    let page = client.get("/form");
+    let token = page.text().to_owned();
+    let field = page.header("set-cookie").expect("it is new");
+    for part in ["; HttpOnly", "; SameSite=Lax", "; Secure", "; Path=/"] {
+        assert!(field.contains(part), "{field}");
+    }
+    let cookie = field.split(';').next().expect("the pair").to_owned();
+    let again = client.request(Method::GET, "/form").header("cookie", &cookie).send();
+    assert_eq!(
+        (again.text(), again.header("set-cookie")),
+        (&*token, None),
+        "one token for all pages"
+    );
+
+    let body = format!("to=ann&csrf_token={token}");
+    assert_eq!(send(&client, Some(&cookie), &body, None).text(), "ann");
+    assert_eq!(send(&client, Some(&cookie), "to=ann", Some(&token)).text(), "ann");
+    let other = client.get("/form");
+    assert_ne!(other.text(), token);
+    let foreign = bank(Key::from(&[8; 64])).get("/form");
+    let forged =
+        foreign.header("set-cookie").and_then(|field| field.split(';').next()).expect("it is new");
+    let unsigned = format!("csrf={token}");
+    for (cookie, body, header) in [
+        (None, &*body, None),
+        (None, &body, Some(&*token)),
+        (Some(&*cookie), "to=ann", None),
+        (Some(&cookie), "to=ann&csrf_token=", None),
+        (Some(&cookie), &format!("to=ann&csrf_token={}", other.text()), None),
+        (Some(&cookie), &body, Some("")),
+        (Some(forged), &format!("to=ann&csrf_token={}", foreign.text()), None),
+        (Some(&unsigned), &body, None),
+    ] {
+        let answer = send(&client, cookie, body, header);
+        assert_eq!(answer.status, 403, "{cookie:?} {body} {header:?}");
+        assert!(answer.text().contains("\"csrf_token\""), "{}", answer.text());
+    }
+    let insecure = Client::new(
+        Router::new()
+            .layer(csrf_tokens(key()).insecure())
+            .get("/", |token: CsrfToken| token.field()),
+    );
+    let page = insecure.get("/");
+    assert!(page.text().starts_with("<input type=\"hidden\" name=\"csrf_token\" value=\""));
+    assert!(!page.header("set-cookie").expect("it is new").contains("Secure"));
+}

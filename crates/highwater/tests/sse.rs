@@ -1,0 +1,184 @@
+//! Server-sent events, as applications use them: in process, with time under control.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use highwater::sse::{Event, LastEventId, Sse};
+use highwater::testing::Client;
+use highwater::{Closed, Error, Router, State};
+use tokio::time::sleep;
+
+/// Events numbered from the one after the last that the client has, one every second.
+async fn ticks(last: LastEventId) -> Sse {
+    let next = last.number().map_or(0, |last| last + 1);
+    Sse::run(move |mut events| async move {
+        for number in next.. {
+            events.send(Event::data(format!("tick {number}")).id(number).event("tick")).await?;
+            sleep(Duration::from_secs(1)).await;
+        }
+        Ok::<(), Closed>(())
+    })
+}
+
+/// Purpose: events come one by one, with their type and id; a client that comes back goes on where it was; nobody on the
+/// way may keep them.
+#[test]
+fn events_come_and_go_on() {
+    let client = Client::new(Router::new().get("/ticks", ticks));
+    let mut events = client.events("/ticks");
+    for number in 0..3 {
+        let event = events.next().expect("it is endless");
+        assert_eq!((event.event.as_str(), event.data), ("tick", format!("tick {number}")));
+        assert_eq!(event.id, number.to_string());
+    }
+    drop(events);
+    let mut events = client.events_after("/ticks", "2");
+    assert_eq!(events.next().expect("it is endless").data, "tick 3");
+    let response =
+        Client::new(Router::new().get("/", || Sse::new(Once(Some(Event::data("x")))))).get("/");
+    assert_eq!(response.header("content-type"), Some("text/event-stream"));
+    assert_eq!(response.header("cache-control"), Some("no-store"));
+    assert_eq!(response.header("x-accel-buffering"), Some("no"));
+    assert_eq!(response.text(), "data: x\n\n");
+}
+
+struct Once<T>(Option<T>);
+
+impl<T: Unpin> Stream for Once<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<T>> {
+        Poll::Ready(self.0.take())
+    }
+}
+
+/// Purpose: a silent stream sends comments at its interval and no event; one that is busy sends none.
+#[test]
+fn silence() {
+    async fn silent() -> Sse {
+        Sse::run(|mut events| async move {
+            let _ = events.send(Event::data("first")).await;
+            std::future::pending::<()>().await;
+        })
+    }
+    let client = Client::new(Router::new().get("/silent", silent).get("/ticks", ticks));
+    let mut events = client.events("/silent");
+    client.advance(Duration::from_secs(14));
+    assert_eq!(
+        (events.comments(), events.next().map(|event| event.data)),
+        (0, Some("first".into()))
+    );
+    client.advance(Duration::from_secs(2));
+    assert_eq!(events.comments(), 1);
+    client.advance(Duration::from_secs(45));
+    assert_eq!(events.comments(), 4);
+    let mut busy = client.events("/ticks");
+    client.advance(Duration::from_secs(100));
+    assert_eq!((busy.comments(), busy.by_ref().take(100).count()), (0, 100));
+}
+
+/// Purpose: a client that goes ends what makes its events, wherever that waits, and what is not `Send` may be in it.
+#[test]
+fn clients_that_go() {
+    struct Counted(Arc<AtomicU32>, Rc<Cell<u32>>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(self.1.get(), SeqCst);
+        }
+    }
+    async fn waits(State(ended): State<Arc<AtomicU32>>) -> Sse {
+        let counted = Counted(ended, Rc::new(Cell::new(1)));
+        Sse::run(move |_events| async move {
+            std::future::pending::<()>().await;
+            drop(counted);
+        })
+    }
+    let ended = Arc::new(AtomicU32::new(0));
+    let client = Client::new(Router::new().state(ended.clone()).get("/", waits));
+    let events = client.events("/");
+    client.advance(Duration::from_secs(1000));
+    assert_eq!(ended.load(SeqCst), 0);
+    drop(events);
+    client.advance(Duration::from_secs(1));
+    assert_eq!((ended.load(SeqCst), client.connections()), (1, 0));
+}
+
+/// Purpose: a slow client is bounded: its source waits, and goes on where it was.
+#[test]
+fn slow_clients() {
+    async fn flood(State(sent): State<Arc<AtomicU32>>) -> Sse {
+        Sse::run(move |mut events| async move {
+            while events.send(Event::data("x".repeat(1000))).await.is_ok() {
+                sent.fetch_add(1, SeqCst);
+            }
+        })
+    }
+    let sent = Arc::new(AtomicU32::new(0));
+    let client = Client::new(Router::new().state(sent.clone()).get("/", flood));
+    let mut slow = client.connect_slow(1000);
+    slow.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n");
+    client.advance(Duration::from_secs(5));
+    let first = sent.load(SeqCst);
+    assert!((50..250).contains(&first), "{first} KB are on their way");
+    for _ in 0..300 {
+        slow.read(1000);
+    }
+    assert!(sent.load(SeqCst) > first + 200);
+}
+
+/// Purpose: a source that fails cuts the response off, so that its client comes back; one that ends, ends it.
+#[test]
+fn ends() {
+    async fn ends() -> Sse {
+        Sse::run(|mut events| async move { events.send(Event::data("last")).await })
+    }
+    async fn fails() -> Sse {
+        Sse::run(|mut events| async move {
+            let _ = events.send(Event::data("last")).await;
+            Err(Error::internal("intended"))
+        })
+    }
+    async fn panics() -> Sse {
+        Sse::run(|mut events| async move {
+            let _ = events.send(Event::data("last")).await;
+            fail();
+        })
+    }
+    fn fail() {
+        panic!("intended");
+    }
+    async fn stream() -> Sse {
+        Sse::fallible(Once(Some(Err::<Event, _>("intended"))))
+    }
+    let router = Router::new().get("/ends", ends).get("/fails", fails);
+    let client = Client::new(router.get("/panics", panics).get("/stream", stream));
+    for (target, is_whole) in
+        [("/ends", true), ("/fails", false), ("/panics", false), ("/stream", false)]
+    {
+        let mut connection = client.connect();
+        connection.send(format!("GET {target} HTTP/1.1\r\nhost: h\r\n\r\n"));
+        client.advance(Duration::from_secs(1));
+        let heard = String::from_utf8(connection.heard().to_vec()).expect("it is text");
+        assert!(!is_whole || heard.contains("data: last\n\n"), "{target}: {heard}");
+        assert_eq!(heard.ends_with("0\r\n\r\n"), is_whole, "{target}: {heard}");
+        assert_eq!(connection.is_reset(), !is_whole, "{target}");
+    }
+}
+
+/// Purpose: a server that drains ends its event streams by itself, as they should end, and at once.
+#[test]
+fn drains() {
+    let client = Client::new(Router::new().get("/ticks", ticks));
+    let mut events = client.events("/ticks");
+    assert!(events.next().is_some());
+    client.drain();
+    assert!(events.has_ended());
+    client.advance(Duration::from_secs(1));
+    assert_eq!(client.connections(), 0);
+}

@@ -1,0 +1,119 @@
+//! Do a browser's own WebSocket and EventSource agree with ours?
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use highwater::sse::{Event, LastEventId, Sse};
+use highwater::{Closed, Html, Router, Running, Server, ServerConfig, WebSocket, websocket};
+
+use super::browser::Browser;
+
+/// Echoes; on `close`, closes with a code and a reason of the application's.
+async fn echo(mut socket: WebSocket) -> Result<(), Closed> {
+    while let Some(message) = socket.recv().await {
+        if message.as_text() == Some("close") {
+            socket.close(highwater::websocket::CloseCode(4321), "as you wish").await;
+        } else {
+            socket.send(message).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Two events for each connection, numbered on from the last that the browser has; then the stream ends, and the browser
+/// comes back.
+async fn events(last: LastEventId) -> Sse {
+    let next = last.number().map_or(0, |last| last + 1);
+    Sse::run(move |mut events| async move {
+        let first = Event::data(format!("first\nof {next}")).id(next).event("pair");
+        events.send(first.retry(Duration::from_millis(50))).await?;
+        events.send(Event::comment("no page sees this")).await?;
+        events.send(Event::data("second").id(next + 1)).await
+    })
+}
+
+fn serve() -> Running {
+    let router = Router::new()
+        .get("/", || {
+            Html("<!DOCTYPE html><link rel=\"icon\" href=\"data:,\"><title>events</title>")
+        })
+        .get("/ws", websocket(echo).protocols(["chat.v2"]))
+        .get("/events", events);
+    let config = ServerConfig {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+        metrics: None,
+        workers: NonZeroUsize::new(1),
+        ..ServerConfig::default()
+    };
+    Server::new(router).config(config).start().expect("loopback has free ports")
+}
+
+/// Opens a socket, says text, bytes and `close`, and notes what it hears.
+const TALK: &str = "window.heard = []; (() => {
+  const socket = new WebSocket('ws://' + location.host + '/ws', ['chat.v1', 'chat.v2']);
+  socket.binaryType = 'arraybuffer';
+  socket.onopen = () => {
+    heard.push('open ' + socket.protocol);
+    socket.send('tide ⇑ high');
+    socket.send(new Uint8Array(100000).fill(7));
+    socket.send('close');
+  };
+  socket.onmessage = ({data}) => heard.push(data instanceof ArrayBuffer ? 'bytes ' + data.byteLength : data);
+  socket.onclose = ({code, reason, wasClean}) => heard.push(`closed ${code} ${reason} ${wasClean}`);
+})()";
+
+/// Opens a socket to the same server under another name, which is another origin.
+const FOREIGN: &str = "window.foreign = ''; (() => {
+  const socket = new WebSocket('ws://localhost:' + location.port + '/ws');
+  socket.onopen = () => { foreign = 'open'; };
+  socket.onclose = ({code}) => { foreign = 'closed ' + code; };
+})()";
+
+/// Listens until it has come back twice.
+const LISTEN: &str = "window.events = []; (() => {
+  const source = new EventSource('/events');
+  const note = ({type, data, lastEventId}) => {
+    events.push(`${type} ${lastEventId} ${JSON.stringify(data)}`);
+    if (events.length === 6) source.close();
+  };
+  source.addEventListener('pair', note);
+  source.onmessage = note;
+})()";
+
+/// Purpose: a page and a handler understand each other, through code that is not ours: protocols, text, bytes, codes and
+/// reasons; a page of another origin does not get in.
+#[test]
+fn a_page_talks() {
+    let Some(mut browser) = Browser::start() else { return };
+    let mut server = serve();
+    browser.open(&format!("http://{}/", server.address()));
+    browser.until("document.title === 'events'");
+    browser.value(TALK);
+    browser.until("heard.length === 4");
+    let expected = "open chat.v2|tide ⇑ high|bytes 100000|closed 4321 as you wish true";
+    assert_eq!(browser.value("heard.join('|')"), expected);
+    browser.value(FOREIGN);
+    browser.until("foreign !== ''");
+    assert_eq!(browser.value("foreign"), "closed 1006");
+    drop(browser);
+    server.stop().expect("it served");
+}
+
+/// Purpose: a browser that comes back names the last event it has got, so that none is lost and none comes twice; types,
+/// ids and lines of data are what was sent.
+#[test]
+fn a_page_comes_back() {
+    let Some(mut browser) = Browser::start() else { return };
+    let mut server = serve();
+    browser.open(&format!("http://{}/", server.address()));
+    browser.until("document.title === 'events'");
+    browser.value(LISTEN);
+    browser.until("events.length === 6");
+    let expected =
+        [0, 2, 4].map(|id| format!("pair {id} \"first\\nof {id}\"|message {} \"second\"", id + 1));
+    assert_eq!(browser.value("events.join('|')"), expected.join("|"));
+    assert_eq!(browser.complaints(), []);
+    drop(browser);
+    server.stop().expect("it served");
+}
