@@ -78,7 +78,7 @@ async fn create(Valid(Json(new)): Valid<Json<NewBook>>) -> Result<Created<Json<B
 }
 
 fn at(Path(place): Path<Place>) -> Option<Json<Book>> {
-    (place.position < 2).then(|| Json(Book { title: place.shelf, pages: place.position }))
+    (place.position < 2).then_some(Json(Book { title: place.shelf, pages: place.position }))
 }
 
 fn fill(Path((shelf, position)): Path<(String, u8)>, Json(content): Json<Shelf>) -> Json<Shelf> {

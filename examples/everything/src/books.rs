@@ -161,10 +161,13 @@ fn list(
     Json(Page { items, page, per_page, total: inner.books.len() })
 }
 
+/// An answer with a `Location`.
+type Located<T> = ([(&'static str, String); 1], T);
+
 fn create(
     State(shelf): Books,
     Valid(Json(book)): Valid<Json<NewBook>>,
-) -> Result<([(&'static str, String); 1], Created<Tagged>), Error> {
+) -> Result<Located<Created<Tagged>>, Error> {
     let mut inner = shelf.lock();
     if inner.books.len() == BOOKS_MAX {
         return Err(Error::conflict(format!(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+#[cfg(feature = "json")]
 use crate::app::Error;
 
 /// An event for a browser's `EventSource`, or a comment, which no page sees.

@@ -12,6 +12,8 @@ use tokio::net::TcpListener;
 use super::request::REST;
 use super::service::IntoApp;
 use crate::metrics::{Metrics, Readiness};
+#[cfg(feature = "tls")]
+use crate::server::Tls;
 use crate::server::{self, Server, ServerConfig};
 
 /// Serves `app` on `listener`, with Highwater's workers: threads of their own, each with its own single-threaded
@@ -82,7 +84,7 @@ impl Serve {
 
     /// Speaks TLS, as [`Server::tls`] describes: its certificates may also come from the settings.
     #[cfg(feature = "tls")]
-    pub fn tls(mut self, tls: crate::Tls) -> Self {
+    pub fn tls(mut self, tls: Tls) -> Self {
         self.serve.server = self.serve.server.tls(tls);
         self
     }

@@ -4,6 +4,7 @@ use super::super::Frame;
 use super::super::encode::PREFACE;
 use super::super::error::{Error, ErrorCode, Scope};
 use super::Connection;
+use super::found::Found;
 use super::head::Scratch;
 use super::state::{Phase, State};
 use super::streams::Reply;
@@ -12,26 +13,6 @@ use crate::http::{Limits, Reject};
 use crate::link::Link;
 use crate::protocol::Farewell;
 use crate::time::Instant;
-
-/// What was found in the input, or is held.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Found<'i> {
-    Wait,
-    /// The head of a request, in the scratch memory.
-    Head(u32),
-    /// A request is complete whose content was collected.
-    Collected(u32),
-    Body(u32, &'i [u8]),
-    /// A piece of content that was held.
-    Held(u32),
-    /// Trailers, in the scratch memory.
-    Trailers(u32),
-    BodyEnd(u32),
-    BodyFailed(u32, Reject),
-    Reject(u32, Reject),
-    /// The stream was reset, by the peer or for its mistake.
-    Reset(u32),
-}
 
 impl Connection {
     pub(super) fn find<'i>(

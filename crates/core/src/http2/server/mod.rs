@@ -26,6 +26,7 @@
 mod calm;
 mod deadline;
 mod fields;
+mod found;
 mod frames;
 mod head;
 mod input;

@@ -9,7 +9,7 @@ use super::super::flow::Window;
 use super::super::hpack;
 use super::super::settings::{FRAME_SIZE_DEFAULT, Setting, WINDOW_DEFAULT, WINDOW_MAX};
 use super::calm::Calm;
-use super::input::Found;
+use super::found::Found;
 use super::priority::Priority;
 use super::streams::{Streams, Unsent};
 use crate::http::Limits;

@@ -1,3 +1,5 @@
+//! JWT against tokens of OpenSSL, and tokens that lie.
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  settings, code ─▶ Tls ─load, check─▶ Material ─▶ a configuration per kind of listener ─▶ Sealer ─▶ Seal, per connection
-//!                     ▲     certificate, pem          configuration, resolver                  sealer     seal
+//!                     ▲     certificate, pem          configuration, resolver          shared, sealer     seal
 //!                     └── read again: SIGHUP, files that changed (reload)
 //! ```
 //!
@@ -24,6 +24,7 @@ mod seal;
 mod sealer;
 #[cfg(feature = "self-signed")]
 mod self_signed;
+mod shared;
 #[cfg(test)]
 mod tests;
 

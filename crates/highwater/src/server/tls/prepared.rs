@@ -9,7 +9,8 @@ use super::super::config::ServerConfig;
 use super::super::worker::Sealer;
 use super::Tls;
 use super::reload::{Fingerprint, Reloader};
-use super::sealer::{Shared, TlsSealer};
+use super::sealer::TlsSealer;
+use super::shared::Shared;
 use crate::metrics::Metrics;
 
 /// Certificates that can be served.

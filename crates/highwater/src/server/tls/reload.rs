@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fs, io};
 
-use super::sealer::Shared;
+use super::shared::Shared;
 
 /// How often the files are looked at. Less: system calls for nothing; more: a renewed certificate is used later.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use rustls::server::{Accepted, Acceptor};
 use rustls::{Error, HandshakeKind, ProtocolVersion, ServerConnection};
 
 use super::super::worker::{Opened, Seal};
-use super::sealer::Shared;
+use super::shared::Shared;
 use crate::app::PeerCertificates;
 use crate::metrics::{Completed, HandshakeFailure};
 

@@ -9,7 +9,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVer
 
 use super::super::worker::{Opened, Seal};
 use super::seal::TlsSeal;
-use super::sealer::Shared;
+use super::shared::Shared;
 use super::{Pem, Tls};
 
 struct World {
