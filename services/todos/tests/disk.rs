@@ -273,7 +273,7 @@ fn text(path: &Path) -> &str {
 }
 
 /// Purpose: who tries the service with `--demo` and starts it again can go on with the token that it printed; one that is
-/// signed with another secret is refused with that reason.
+/// signed with another key is refused with that reason.
 #[test]
 fn a_demo_keeps_its_secret() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -294,7 +294,7 @@ fn a_demo_keeps_its_secret() {
     assert_eq!(answer.status, 201, "{}", answer.text());
     let answer = client.call("POST", "/todos", &token("another"), body);
     assert_eq!(answer.status, 401);
-    assert!(answer.text().contains("another secret"), "{}", answer.text());
+    assert!(answer.text().contains("another key"), "{}", answer.text());
 }
 
 /// Purpose: a wrong or missing setting ends with status 2 and says which, and what to write instead.

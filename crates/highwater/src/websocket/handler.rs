@@ -87,6 +87,7 @@ macro_rules! implement_for_arity {
         }
 
         /// It is a handler as a function of the upgrade and its extractors is one.
+        #[diagnostic::do_not_recommend]
         impl<F, $($arg),*> Callable<(WebSocketUpgrade, $($arg,)*)>
             for WebSocketHandler<F, ($($arg,)*)>
         where

@@ -178,11 +178,13 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                         self.parts.start(app, (exchange, id), target, request.body, times);
                     let Exchange { disconnected, named, endpoint, .. } = exchange;
                     let noted = IfItPanics { named, head };
-                    let asked = app.request(target, head, params, body, *peer, disconnected);
-                    if let Some(certificates) = certificates {
-                        certificates.attach(&asked);
-                    }
-                    let mut outcome = app.call(&asked);
+                    let mut outcome = {
+                        let asked = app.request(target, head, params, body, *peer, disconnected);
+                        if let Some(certificates) = certificates {
+                            certificates.attach(&asked);
+                        }
+                        app.call(&asked)
+                    }; // What layers have attached to the request is dropped while a panic still becomes its answer.
                     self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
                     self.deliver(outcome, &mut grant.permit);
                 }
@@ -218,11 +220,13 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     self.parts.start(app, (exchange, id), target, request.body, times);
                 let Exchange { disconnected, named, endpoint, .. } = exchange;
                 let noted = IfItPanics { named, head };
-                let asked = app.request(target, head, of.1, body, peer, disconnected);
-                if let Some(certificates) = &self.connection.certificates {
-                    certificates.attach(&asked);
-                }
-                let mut outcome = app.call(&asked);
+                let mut outcome = {
+                    let asked = app.request(target, head, of.1, body, peer, disconnected);
+                    if let Some(certificates) = &self.connection.certificates {
+                        certificates.attach(&asked);
+                    }
+                    app.call(&asked)
+                };
                 self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
                 self.deliver(outcome, &mut grant.permit);
             }
