@@ -5,7 +5,7 @@
 //! stream, whose requests follow each other; other protocols have many at a time.
 //!
 //! ```text
-//!  bytes ─▶ advance ─▶ Step ─┬─ Head(pending) ── look at the head ──▶ begin(plan) ─▶ Next
+//!  bytes ─▶ advance ─▶ Step ─┬─ Head(pending) ── look at the head ──▶ begin(plan) ─▶ Begun
 //!                            ├─ Next(stream, …)    a request, a piece of its content, or nothing: Wait
 //!                            └─ Reset(stream)      its peer no longer wants it
 //!
@@ -17,7 +17,7 @@
 //!
 //! * P1 A step names a stream whose head was found, or whose head is refused by it, and which is not over
 //!   ([`Stream::is_over`]). Only [`Step::Reset`] may name one that is.
-//! * P2 After [`Next::Request`] one reply is owed on that stream; after [`Next::Reject`], too.
+//! * P2 After [`Next::Request`] and [`Begun::Request`] one reply is owed on that stream; after a `Reject`, too.
 //! * P3 [`Next::Wait`] means that nothing can be done before bytes come, output is taken, or a stream's method is
 //!   called. Until then `advance` is called again.
 //! * P4 A word about a stream that is over, or was reset, has no effect.
@@ -98,6 +98,17 @@ pub enum Next<'a> {
     Raw(&'a [u8]),
     /// The peer of an upgraded connection has finished sending.
     RawEnd,
+}
+
+/// What has become of a request that was begun.
+#[derive(Debug)]
+pub enum Begun<'a> {
+    /// It can be handled, with this content; a reply is owed from now on.
+    Request(Body<'a>),
+    /// Its content is being collected; [`Next::Request`] follows when all of it has come.
+    Collecting,
+    /// It is not valid. A reply with its status is owed, and will be the last.
+    Reject(Reject),
 }
 
 /// What to do with a connection or a stream whose deadline has passed.
@@ -246,8 +257,8 @@ pub trait Pending<'a> {
     /// On which stream it is.
     fn stream(&self) -> StreamId;
 
-    /// The head.
-    fn head(&self) -> Head<'_>;
+    /// The head. It is made by each call, and outlives the pending request: it is not copied again.
+    fn head(&self) -> Head<'a>;
 
     /// Begins the request, and reads its content from the front of `input` as `plan` says.
     fn begin<'i: 'a>(
@@ -257,7 +268,7 @@ pub trait Pending<'a> {
         plan: BodyPlan,
         limits: &Limits,
         now: Instant,
-    ) -> Next<'a>;
+    ) -> Begun<'a>;
 }
 
 /// One stream of a connection: the current request, and its answer.

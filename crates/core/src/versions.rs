@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use crate::http::{BodyPlan, FieldWriter, Head, LengthMismatch, Limits, Payload, PreparedFields};
 use crate::link::Link;
-use crate::protocol::{self, Expired, Next, Protocol, Report, Step, StreamId, Versions};
+use crate::protocol::{self, Begun, Expired, Next, Protocol, Report, Step, StreamId, Versions};
 use crate::time::Instant;
 use crate::{http1, http2};
 
@@ -215,7 +215,7 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
     }
 
     #[inline(always)]
-    fn head(&self) -> Head<'_> {
+    fn head(&self) -> Head<'a> {
         match self {
             Pending::Http1(pending) => pending.head(),
             Pending::Http2(pending) => protocol::Pending::head(pending),
@@ -230,7 +230,7 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
         plan: BodyPlan,
         limits: &Limits,
         now: Instant,
-    ) -> Next<'a> {
+    ) -> Begun<'a> {
         match self {
             Pending::Http1(pending) => pending.begin(link, input, plan, limits, now),
             Pending::Http2(pending) => {

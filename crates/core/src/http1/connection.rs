@@ -8,7 +8,7 @@ use super::pending::Pending;
 use super::state::{Connection, Input, Reply, Scratch};
 use crate::http::{BodyPlan, Head, Limits, Method, Reject};
 use crate::link::Link;
-use crate::protocol::{Next, Step, StreamId};
+use crate::protocol::{Begun, Next, Request, Step, StreamId};
 use crate::time::Instant;
 
 /// Below this many bytes an incomplete head is parsed again with every arrival; above it, only when a line
@@ -52,14 +52,19 @@ impl Connection {
     ) -> Next<'r> {
         match self.advance(link, input, scratch, limits, now) {
             Step::Head(pending) => {
-                let plan = plan(&pending.head());
-                pending.begin(link, input, plan, limits, now)
+                let head = pending.head();
+                match pending.begin(link, input, plan(&head), limits, now) {
+                    Begun::Request(body) => Next::Request(Request { head, body }),
+                    Begun::Collecting => Next::Wait,
+                    Begun::Reject(reject) => Next::Reject(reject),
+                }
             }
             Step::Next(_, next) => next,
             Step::Reset(_) => unreachable!("HTTP/1 has no streams"),
         }
     }
 
+    #[inline(always)]
     fn next_head<'r, 'i: 'r>(
         &'r mut self,
         link: &mut Link,

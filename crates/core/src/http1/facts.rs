@@ -6,6 +6,14 @@
 use crate::http::syntax::is_host;
 use crate::http::{REQUEST_DEADLINE, REQUEST_ID, REQUEST_TIMEOUT, Reject, Span, Version};
 
+/// Whether `name` is `host`, in any case: every request has it. Bit 5 is the case of a letter, and no byte but a letter
+/// becomes one by it.
+#[inline]
+fn is_host_name(name: &[u8]) -> bool {
+    const HOST: u32 = u32::from_le_bytes(*b"host");
+    name.first_chunk().is_some_and(|&four| u32::from_le_bytes(four) | 0x2020_2020 == HOST)
+}
+
 /// The facts so far that framing and persistence depend on.
 pub(super) struct Facts {
     pub(super) version: Version,
@@ -47,7 +55,7 @@ impl Facts {
     pub(super) fn note(&mut self, bytes: &[u8], span: &Span) -> Result<(), Reject> {
         let (name, value) = (span.name_in(bytes), span.value_in(bytes));
         match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => self.host(value),
+            4 if is_host_name(name) => self.host(value),
             7 if name.eq_ignore_ascii_case(b"upgrade") => {
                 self.upgrade = true;
                 Ok(())

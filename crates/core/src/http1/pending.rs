@@ -3,10 +3,11 @@
 use alloc::vec::Vec;
 
 use super::body::{Decoder, Framing};
+use super::parse::Parsed;
 use super::state::{Connection, Input, Reply, Scratch};
-use crate::http::{Body, BodyPlan, Head, Limits, Reject};
+use crate::http::{Body, BodyPlan, Head, Limits, Reject, Span};
 use crate::link::Link;
-use crate::protocol::{Next, Request};
+use crate::protocol::{Begun, Next};
 use crate::time::Instant;
 
 /// A request to be begun: its head says how. Until then, nothing of its content was read, and no
@@ -15,9 +16,10 @@ use crate::time::Instant;
 #[must_use = "a head that was found is lost unless its request is begun"]
 pub struct Pending<'a> {
     connection: &'a mut Connection,
-    /// Made once: looked at, and then handed out.
-    head: Head<'a>,
-    framing: Framing,
+    /// The bytes of the head, and what was found in them.
+    bytes: &'a [u8],
+    spans: &'a [Span],
+    parsed: &'a Parsed,
     /// Room for content that has come with the head.
     body: &'a mut Vec<u8>,
 }
@@ -31,14 +33,13 @@ impl<'a> Pending<'a> {
         bytes: &'a [u8],
     ) -> Self {
         let Scratch { spans, body, parsed } = scratch;
-        let framing = parsed.framing;
-        Pending { connection, head: parsed.head(bytes, spans), framing, body }
+        Pending { connection, bytes, spans, parsed, body }
     }
 
     /// The head.
-    #[inline]
-    pub fn head(&self) -> Head<'_> {
-        self.head
+    #[inline(always)]
+    pub fn head(&self) -> Head<'a> {
+        self.parsed.head(self.bytes, self.spans)
     }
 
     /// Begins the request, and reads its content from the front of `input` as `plan` says.
@@ -50,13 +51,14 @@ impl<'a> Pending<'a> {
         plan: BodyPlan,
         limits: &Limits,
         now: Instant,
-    ) -> Next<'a> {
+    ) -> Begun<'a> {
         let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = plan;
         let rest: &'i [u8] = input;
-        match (plan, self.framing) {
+        match (plan, self.parsed.framing) {
             (_, Framing::Length(length)) if length > max => {
                 self.connection.body_max = max;
-                self.connection.refuse(Reject::BodyTooLarge)
+                self.connection.refuse(Reject::BodyTooLarge);
+                Begun::Reject(Reject::BodyTooLarge)
             }
             (_, Framing::Length(length)) if length <= rest.len() as u64 => {
                 let (body, rest) = rest.split_at(length as usize);
@@ -74,9 +76,9 @@ impl<'a> Pending<'a> {
     }
 
     #[inline(always)]
-    fn hand_out(self, body: Body<'a>) -> Next<'a> {
+    fn hand_out(self, body: Body<'a>) -> Begun<'a> {
         self.connection.reply = Reply::Owed;
-        Next::Request(Request { head: self.head, body })
+        Begun::Request(body)
     }
 
     /// The content is wanted whole, and has not come whole unless it is in chunks.
@@ -88,21 +90,28 @@ impl<'a> Pending<'a> {
         (framing, max): (Framing, u64),
         limits: &Limits,
         now: Instant,
-    ) -> Next<'a> {
-        let Pending { connection, head, body, .. } = self;
+    ) -> Begun<'a> {
+        let head = self.head();
+        let Pending { connection, body, .. } = self;
         let mut decoder = Decoder::new(framing);
         body.clear();
         if framing == Framing::Chunked {
             match decoder.append(input, body, max, limits) {
-                Err(reject) => return connection.refuse(reject),
+                Err(reject) => {
+                    connection.refuse(reject);
+                    return Begun::Reject(reject);
+                }
                 Ok(()) if decoder.is_done() => {
                     connection.reply = Reply::Owed;
-                    return Next::Request(Request { head, body: Body::Whole(body) });
+                    return Begun::Request(Body::Whole(body));
                 }
                 Ok(()) => {}
             }
         }
         connection.collect(link, &head, body, decoder, max, now);
-        connection.next_collected(link, input, limits, now)
+        match connection.next_collected(link, input, limits, now) {
+            Next::Reject(reject) => Begun::Reject(reject),
+            _ => Begun::Collecting,
+        }
     }
 }

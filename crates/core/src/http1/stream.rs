@@ -8,7 +8,7 @@ use super::pending::Pending;
 use super::state::{Connection, Scratch};
 use crate::http::{BodyPlan, Head, LengthMismatch, Limits, Payload};
 use crate::link::Link;
-use crate::protocol::{self, Expired, Next, Protocol, Step, StreamId, Versions};
+use crate::protocol::{self, Begun, Expired, Protocol, Step, StreamId, Versions};
 use crate::time::Instant;
 
 impl Protocol for Connection {
@@ -76,7 +76,7 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
     }
 
     #[inline(always)]
-    fn head(&self) -> Head<'_> {
+    fn head(&self) -> Head<'a> {
         Pending::head(self)
     }
 
@@ -88,7 +88,7 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
         plan: BodyPlan,
         limits: &Limits,
         now: Instant,
-    ) -> Next<'a> {
+    ) -> Begun<'a> {
         Pending::begin(self, link, input, plan, limits, now)
     }
 }

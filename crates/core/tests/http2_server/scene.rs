@@ -11,7 +11,7 @@ use highwater_core::http2::{
 };
 use highwater_core::link::Link;
 use highwater_core::protocol::{
-    Expired, Next, Pending as _, Protocol as _, Request, Step, Stream as _, StreamId,
+    Begun, Expired, Next, Pending as _, Protocol as _, Request, Step, Stream as _, StreamId,
 };
 use highwater_core::time::Instant;
 
@@ -138,23 +138,26 @@ impl Scene {
         loop {
             let Scene { server, link, scratch, limits, now, .. } = self;
             let step = server.advance(link, input, scratch, limits, *now);
-            let (id, plan, next) = match step {
+            let (id, next) = match step {
                 Step::Head(pending) => {
                     let (id, head) = (pending.stream(), pending.head());
                     let plan = match head.path() {
                         "/later" | "/early" | "/stream" => BodyPlan::Streamed(1 << 20),
                         _ => BodyPlan::Whole(BODY_MAX),
                     };
-                    (id, true, pending.begin(link, input, plan, limits, *now))
+                    match pending.begin(link, input, plan, limits, *now) {
+                        Begun::Request(body) => (id, Next::Request(Request { head, body })),
+                        Begun::Collecting => continue,
+                        Begun::Reject(reject) => (id, Next::Reject(reject)),
+                    }
                 }
-                Step::Next(id, next) => (id, false, next),
+                Step::Next(id, next) => (id, next),
                 Step::Reset(id) => {
                     self.handled.push(format!("reset {}", id.0));
                     continue;
                 }
             };
             let answer = match next {
-                Next::Wait if plan => continue,
                 Next::Wait => return,
                 Next::Request(request) => answer(&request),
                 Next::Reject(reject) => Some(refusal(reject)),

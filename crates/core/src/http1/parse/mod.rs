@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::body::Framing;
 use super::facts::Facts;
-use crate::http::syntax::{is_host, path_end, target_run, token_run, value_run};
+use crate::http::syntax::{is_host, is_token_byte, path_end, target_run, token_run, value_run};
 use crate::http::{Fields, Head, Limits, Method, Reject, Span, Version};
 
 /// Longest method token accepted; the longest registered one has 17 bytes.
@@ -294,18 +294,11 @@ fn fields(
 ) -> Result<Option<usize>, Reject> {
     let mut at = start;
     loop {
-        match bytes.get(at) {
-            None => return Ok(None),
-            Some(b'\r') => {
-                return match bytes.get(at + 1) {
-                    None => Ok(None),
-                    Some(b'\n') => Ok(Some(at + 2)),
-                    Some(_) => Err(Reject::LineEnd),
-                };
-            }
-            Some(b'\n') => return Err(Reject::LineEnd),
-            Some(b' ' | b'\t') => return Err(Reject::LineFolding),
-            Some(_) => {}
+        let Some(&first) = bytes.get(at) else { return Ok(None) };
+        if !is_token_byte(first)
+            && let Some(end) = no_field(&bytes[at..])
+        {
+            return end.map(|is_end| is_end.then_some(at + 2));
         }
         if spans.len() == limits.header_count_max {
             return Err(Reject::HeaderTooLarge);
@@ -321,6 +314,18 @@ fn fields(
             }
         }
     }
+}
+
+/// What begins with a byte that no name begins with: the end of the head, if all of it has come, or a mistake. `None` if it
+/// is a line all the same.
+fn no_field(rest: &[u8]) -> Option<Result<bool, Reject>> {
+    Some(match rest {
+        [b'\r'] => Ok(false),
+        [b'\r', b'\n', ..] => Ok(true),
+        [b'\r' | b'\n', ..] => Err(Reject::LineEnd),
+        [b' ' | b'\t', ..] => Err(Reject::LineFolding),
+        _ => return None,
+    })
 }
 
 /// One field line at `at`, of at most `room` bytes before its line end.

@@ -9,7 +9,7 @@ use super::streams::Reply;
 use super::upload::Kind;
 use crate::http::{Body, BodyPlan, Head, Limits, OwnedHead, Reject};
 use crate::link::Link;
-use crate::protocol::{self, Next, Request, StreamId};
+use crate::protocol::{self, Begun, StreamId};
 use crate::time::Instant;
 
 /// A request to be begun: its head says how.
@@ -26,7 +26,7 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
         StreamId(self.id)
     }
 
-    fn head(&self) -> Head<'_> {
+    fn head(&self) -> Head<'a> {
         self.scratch.head()
     }
 
@@ -37,13 +37,13 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
         plan: BodyPlan,
         limits: &Limits,
         now: Instant,
-    ) -> Next<'a> {
+    ) -> Begun<'a> {
         let Pending { state, scratch, id } = self;
         link.note_movement(now);
         if state.served >= limits.requests_max {
             state.drain(link, now);
         }
-        let Some(stream) = state.streams.get_mut(id) else { return Next::Wait };
+        let Some(stream) = state.streams.get_mut(id) else { return Begun::Collecting };
         let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = plan;
         let body = match &mut stream.upload {
             None => Body::Whole(&[]),
@@ -52,20 +52,20 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
                 if upload.left.is_some_and(|length| length > max) {
                     upload.kind = Kind::Dropped;
                     stream.reply = Reply::Owed;
-                    return Next::Reject(Reject::BodyTooLarge);
+                    return Begun::Reject(Reject::BodyTooLarge);
                 }
                 if let BodyPlan::Whole(_) = plan {
                     let head = OwnedHead::copy(&scratch.head());
                     upload.kind = Kind::Collecting(head, Vec::new());
                     let index = state.streams.find(id);
                     protocol::Stream::send_continue(&mut Stream { state, link, id, index }, now);
-                    return Next::Wait;
+                    return Begun::Collecting;
                 }
                 upload.kind = Kind::Streaming;
                 Body::Streamed
             }
         };
         stream.reply = Reply::Owed;
-        Next::Request(Request { head: scratch.head(), body })
+        Begun::Request(body)
     }
 }

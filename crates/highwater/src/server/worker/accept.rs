@@ -251,16 +251,26 @@ impl Acceptor {
     }
 
     /// Gives `command` what has changed about accepting at each listener, for the driver.
+    #[inline]
     pub(super) fn decide(
+        &mut self,
+        gate: &WorkerGate,
+        now: Instant,
+        command: impl FnMut(ListenerId, Accepting),
+    ) {
+        if self.decided_for != Some((self.count, gate.room())) || self.retry_at != Instant::MAX {
+            self.decide_again(gate, now, command);
+        }
+    }
+
+    #[inline(never)]
+    fn decide_again(
         &mut self,
         gate: &WorkerGate,
         now: Instant,
         mut command: impl FnMut(ListenerId, Accepting),
     ) {
         let seen = Some((self.count, gate.room()));
-        if self.decided_for == seen && self.retry_at == Instant::MAX {
-            return;
-        }
         let room = Room::new(self, gate);
         let is_open = |entrance: &Entrance| room.wanted(entrance) != Accepting::Paused;
         if self.retry_at != Instant::MAX {
@@ -285,13 +295,26 @@ impl Acceptor {
     /// The listen queues follow the limit, in steps of two, since each step is a system call. Gives `command` the
     /// new length of each if that changes. They do not follow the gate: if they were long while the gate is open,
     /// they would fill then and stay full, and all connections in them would be served too late.
+    #[inline]
     pub(super) fn fit_backlog(
         &mut self,
         gate: &WorkerGate,
         now: Instant,
+        command: impl FnMut(ListenerId, u32),
+    ) {
+        if let Some(share) = gate.share_of_accepting() {
+            self.fit_backlog_to(share, gate, now, command);
+        }
+    }
+
+    #[inline(never)]
+    fn fit_backlog_to(
+        &mut self,
+        share: u32,
+        gate: &WorkerGate,
+        now: Instant,
         mut command: impl FnMut(ListenerId, u32),
     ) {
-        let Some(share) = gate.share_of_accepting() else { return };
         if gate.room() == Some(0) {
             self.suspect_until = now + DOUBT;
         }

@@ -4,7 +4,7 @@
 //! the interface ([`Protocol`], [`Stream`]) only.
 
 pub(super) use highwater_core::protocol::{
-    Expired, Next, Pending, Request, Step, Stream, StreamId,
+    Begun, Expired, Next, Pending, Request, Step, Stream, StreamId,
 };
 pub(crate) use highwater_core::protocol::{Protocol, Versions};
 pub(crate) use highwater_core::versions::Connection as Http;

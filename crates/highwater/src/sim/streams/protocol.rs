@@ -3,9 +3,11 @@
 use std::ops::Bound;
 
 use bytes::Bytes;
-use highwater_core::http::{Body, BodyPlan, Head, Limits, Method, Reject};
+use highwater_core::http::{Body, BodyPlan, Head, Limits, Method, OwnedHead, Reject};
 use highwater_core::link::{Link, Overdue};
-use highwater_core::protocol::{self, Expired, Next, Protocol, Request, Step, StreamId, Versions};
+use highwater_core::protocol::{
+    self, Begun, Expired, Next, Protocol, Request, Step, StreamId, Versions,
+};
 use highwater_core::time::Instant;
 
 use super::connection::{Found, Scratch, Toy};
@@ -16,7 +18,7 @@ use super::stream::ToyStream;
 /// A request whose head is complete.
 pub(crate) struct Pending<'a> {
     toy: &'a mut Toy,
-    scratch: &'a mut Scratch,
+    scratch: &'a Scratch,
     stream: u32,
 }
 
@@ -157,7 +159,7 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
         StreamId(self.stream)
     }
 
-    fn head(&self) -> Head<'_> {
+    fn head(&self) -> Head<'a> {
         self.scratch.head.as_ref().expect("it was read").head()
     }
 
@@ -168,7 +170,7 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
         plan: BodyPlan,
         _limits: &Limits,
         _now: Instant,
-    ) -> Next<'a> {
+    ) -> Begun<'a> {
         let Pending { toy, scratch, stream } = self;
         let state = toy.streams.get_mut(&stream).expect("it was opened");
         let head = scratch.head.as_ref().expect("it was read").head();
@@ -179,14 +181,13 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
         let body = match plan {
             _ if state.is_whole() => Body::Whole(&[]),
             BodyPlan::Whole(_) => {
-                let head = scratch.head.take().expect("it was read");
+                let head = OwnedHead::copy(&head);
                 state.input = Input::Collecting(head, Vec::new());
-                return Next::Wait;
+                return Begun::Collecting;
             }
             BodyPlan::Streamed(_) => Body::Streamed,
         };
         state.reply = Reply::Owed;
-        let scratch: &'a Scratch = scratch;
-        Next::Request(Request { head: scratch.head.as_ref().expect("it was read").head(), body })
+        Begun::Request(body)
     }
 }

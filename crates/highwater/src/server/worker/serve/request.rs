@@ -19,7 +19,7 @@ use highwater_core::time::{Clock, Instant};
 use super::super::connections::Connection;
 use super::super::encode::Rest;
 use super::super::exchange::{Exchange, Item, Named};
-use super::super::protocol::{Next, Pending, Protocol, Step, Stream, StreamId};
+use super::super::protocol::{Begun, Next, Pending, Protocol, Request, Step, Stream, StreamId};
 use super::super::waiting::Waiting;
 use super::super::{Parsing, Parts};
 use super::begin::IfItPanics;
@@ -114,68 +114,75 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// started at `ready`.
     fn serve(&mut self, input: &mut &[u8], ready: Instant) {
         let (app, conn) = (self.app, self.id);
-        loop {
+        'requests: loop {
             let Parsing { scratch, params } = &mut *self.parsing;
             let now = self.parts.turn.now;
             let Connection {
                 link, protocol, streams, peer, certificates, client, is_suspect, ..
             } = &mut *self.connection;
             let mut arrival = Arrival::at(ready);
-            let (mut found, mut reset) = (None, None);
-            let next = match protocol.advance(link, input, scratch, &self.parts.encoder.limits, now)
-            {
-                Step::Next(stream, next) => {
-                    self.at = streams.at(stream, conn, self.exchanges);
-                    next
-                }
-                Step::Head(pending) => {
-                    self.at = streams.at(pending.stream(), conn, self.exchanges);
-                    let (_, _, exchange) = self.exchanges.get_mut(self.at);
-                    let (head, of) = (pending.head(), (&*peer, &*client, *is_suspect));
-                    let (target, plan) =
-                        self.parts.look(app, exchange, &head, params, of, &mut arrival);
-                    found = Some(target);
-                    pending.begin(link, input, plan, &self.parts.encoder.limits, now)
-                }
-                Step::Reset(stream) => {
-                    reset = Some(stream);
-                    Next::Wait
-                }
-            };
-            let (id, _, exchange) = self.exchanges.get_mut(self.at);
-            // Looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
-            let request = match &next {
-                Next::Request(request) => request,
-                Next::Wait if found.is_some() => continue, // Its content is being collected.
-                Next::Wait if reset.is_some() => {
-                    self.reset(reset);
-                    continue;
-                }
-                Next::Wait => match self.holds_bodies() {
-                    true => return,
-                    false => continue,
-                },
-                &Next::Reject(reject) => {
-                    self.exchange().reject(reject);
-                    continue;
-                }
-                of_body => {
-                    let limits = &self.parts.encoder.limits;
-                    let most = || exchange.target.map(|target| app.body_max(target, limits));
-                    if let Some(room) = pass_on(of_body, &mut exchange.feed, most) {
-                        self.exchange().stream.allow_body(room, now);
+            // Made and looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
+            let (head, body, target);
+            let mut reset = None;
+            'request: {
+                let limits = &self.parts.encoder.limits;
+                let next = match protocol.advance(link, input, scratch, limits, now) {
+                    Step::Head(pending) => {
+                        self.at = streams.at(pending.stream(), conn, self.exchanges);
+                        let (_, _, exchange) = self.exchanges.get_mut(self.at);
+                        head = pending.head();
+                        let of = (&*peer, &*client, *is_suspect);
+                        let (found, plan) =
+                            self.parts.look(app, exchange, &head, params, of, &mut arrival);
+                        let limits = &self.parts.encoder.limits;
+                        match pending.begin(link, input, plan, limits, now) {
+                            Begun::Request(content) => {
+                                (body, target) = (content, Some(found));
+                                break 'request;
+                            }
+                            Begun::Collecting => continue 'requests,
+                            Begun::Reject(reject) => Next::Reject(reject),
+                        }
                     }
-                    continue;
+                    Step::Next(stream, next) => {
+                        self.at = streams.at(stream, conn, self.exchanges);
+                        if let Next::Request(request) = next {
+                            (head, body, target) = (request.head, request.body, None);
+                            break 'request;
+                        }
+                        next
+                    }
+                    Step::Reset(stream) => {
+                        reset = Some(stream);
+                        Next::Wait
+                    }
+                };
+                match &next {
+                    Next::Wait => match reset {
+                        Some(stream) => self.reset(stream),
+                        None if self.holds_bodies() => return,
+                        None => {}
+                    },
+                    &Next::Reject(reject) => self.exchange().reject(reject),
+                    of_body => {
+                        let (_, _, exchange) = self.exchanges.get_mut(self.at);
+                        let limits = &self.parts.encoder.limits;
+                        let most = || exchange.target.map(|target| app.body_max(target, limits));
+                        if let Some(room) = pass_on(of_body, &mut exchange.feed, most) {
+                            self.exchange().stream.allow_body(room, now);
+                        }
+                    }
                 }
-            };
-            let head = &request.head;
-            let target = found.unwrap_or_else(|| app.find(head, params));
+                continue 'requests;
+            }
+            let (id, _, exchange) = self.exchanges.get_mut(self.at);
+            let (is_retained, head) = (target.is_some(), &head);
+            let target = target.unwrap_or_else(|| app.find(head, params));
             exchange.begin(target, head, ready, self.parts.unmatched);
             match &mut self.parts.judge(app, (target, head), &arrival, *is_suspect) {
                 Verdict::Serve(grant) => {
                     let times = (ready, grant.deadline);
-                    let (body, timed) =
-                        self.parts.start(app, (exchange, id), target, request.body, times);
+                    let (body, timed) = self.parts.start(app, (exchange, id), target, body, times);
                     let Exchange { disconnected, named, endpoint, .. } = exchange;
                     let noted = IfItPanics { named, head };
                     let mut outcome = {
@@ -189,12 +196,14 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     self.deliver(outcome, &mut grant.permit);
                 }
                 Verdict::Refuse(reason) => {
+                    let request = &Request { head: *head, body };
                     let (of, told) = ((request, &*params, *peer), &exchange.disconnected);
                     let (number, response) = self.parts.refusal(app, target, of, told);
                     self.refuse(target, *reason, number, response);
                 }
                 Verdict::Wait(class, deadline) => {
-                    let waiting = Waiting::copy(request, params, found.is_some());
+                    let waiting =
+                        Waiting::copy(&Request { head: *head, body }, params, is_retained);
                     self.exchange().park(waiting, *class, (ready, *deadline));
                 }
             }
@@ -241,8 +250,8 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
 
     /// The peer has reset `stream`.
     #[cold]
-    fn reset(&mut self, stream: Option<StreamId>) {
-        if let Some(index) = stream.and_then(|stream| self.connection.streams.find(stream)) {
+    fn reset(&mut self, stream: StreamId) {
+        if let Some(index) = self.connection.streams.find(stream) {
             self.at = index;
             self.close_stream();
         }
