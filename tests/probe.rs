@@ -199,7 +199,7 @@ impl Worker {
                 ("/", Method::Post) => BodyPlan::Whole(max),
                 ("/stream" | "/ignore", _) => BodyPlan::Streamed(max),
                 // The body is not read: it is dropped as it comes, however long it is.
-                _ => BodyPlan::Streamed(u64::MAX),
+                _ => BodyPlan::Unwanted,
             };
             let answer = match connection.next(link, input, scratch, limits, now, plan) {
                 Next::Wait => return,

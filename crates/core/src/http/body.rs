@@ -16,4 +16,17 @@ pub enum BodyPlan {
     Whole(u64),
     /// Piece by piece, of at most this many bytes.
     Streamed(u64),
+    /// Not at all: whatever comes is dropped.
+    Unwanted,
+}
+
+impl BodyPlan {
+    /// How many bytes it may have.
+    #[inline(always)]
+    pub fn max(self) -> u64 {
+        match self {
+            BodyPlan::Whole(max) | BodyPlan::Streamed(max) => max,
+            BodyPlan::Unwanted => u64::MAX,
+        }
+    }
 }

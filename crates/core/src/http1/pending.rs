@@ -52,7 +52,7 @@ impl<'a> Pending<'a> {
         limits: &Limits,
         now: Instant,
     ) -> Begun<'a> {
-        let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = plan;
+        let max = plan.max();
         let rest: &'i [u8] = input;
         match (plan, self.parsed.framing) {
             (_, Framing::Length(length)) if length > max => {
@@ -66,7 +66,7 @@ impl<'a> Pending<'a> {
                 self.hand_out(Body::Whole(body))
             }
             (BodyPlan::Whole(_), framing) => self.collect(link, input, (framing, max), limits, now),
-            (BodyPlan::Streamed(_), framing) => {
+            (BodyPlan::Streamed(_) | BodyPlan::Unwanted, framing) => {
                 self.connection.input = Input::Streaming(Decoder::new(framing).keeping_trailers());
                 self.connection.body_max = max;
                 self.connection.begin_body(now);

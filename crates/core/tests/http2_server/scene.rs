@@ -143,6 +143,7 @@ impl Scene {
                     let (id, head) = (pending.stream(), pending.head());
                     let plan = match head.path() {
                         "/later" | "/early" | "/stream" => BodyPlan::Streamed(1 << 20),
+                        "/unread" => BodyPlan::Unwanted,
                         _ => BodyPlan::Whole(BODY_MAX),
                     };
                     match pending.begin(link, input, plan, limits, *now) {

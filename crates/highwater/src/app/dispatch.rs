@@ -33,10 +33,6 @@ use super::request::{Application, Request, RequestBody};
 use super::response::Response;
 use super::target::Target;
 
-/// The plan for a body that no handler reads: a stream without bound, so that the connection drops it as it
-/// arrives.
-pub(crate) const UNWANTED_BODY: BodyPlan = BodyPlan::Streamed(u64::MAX);
-
 impl App {
     pub(super) fn new(shared: Shared) -> Self {
         let shared = Arc::new(shared);
@@ -52,12 +48,12 @@ impl App {
     #[inline]
     pub(crate) fn plan(&self, target: Target, limits: &Limits) -> BodyPlan {
         let Target::Endpoint(index) = target else {
-            return UNWANTED_BODY;
+            return BodyPlan::Unwanted;
         };
         let endpoint = &self.shared.endpoints[usize::from(index)];
         let max = endpoint.body_max.unwrap_or(limits.body_max);
         match endpoint.body {
-            BodyUse::None => UNWANTED_BODY,
+            BodyUse::None => BodyPlan::Unwanted,
             BodyUse::Whole => BodyPlan::Whole(max),
             BodyUse::Streamed => BodyPlan::Streamed(max),
         }
@@ -65,9 +61,7 @@ impl App {
 
     /// How many bytes a body for the target may have.
     pub(crate) fn body_max(&self, target: Target, limits: &Limits) -> u64 {
-        match self.plan(target, limits) {
-            BodyPlan::Whole(max) | BodyPlan::Streamed(max) => max,
-        }
+        self.plan(target, limits).max()
     }
 
     /// Whether the target reads a streamed body; if not, it can be called with `RequestBody::Whole(&[])`.

@@ -121,7 +121,6 @@ pub(crate) use body::{
     BodyFeed, ByteStream, Content, OnUpgrade, Repr as BodyRepr, StreamFailed, channel, keep_buffer,
     sender,
 };
-pub(crate) use dispatch::UNWANTED_BODY;
 pub(crate) use guard::{
     Guarded, GuardedFuture, Panic, drop_guarded, guarded, has_notes as has_panicked,
 };

@@ -7,7 +7,7 @@ use super::state::State;
 use super::stream::Stream;
 use super::streams::Reply;
 use super::upload::Kind;
-use crate::http::{Body, BodyPlan, Head, Limits, OwnedHead, Reject};
+use crate::http::{Body, BodyPlan, Head, Limits, Method, OwnedHead, Reject};
 use crate::link::Link;
 use crate::protocol::{self, Begun, StreamId};
 use crate::time::Instant;
@@ -44,19 +44,25 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
             state.drain(link, now);
         }
         let Some(stream) = state.streams.get_mut(id) else { return Begun::Collecting };
-        let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = plan;
         let body = match &mut stream.upload {
             None => Body::Whole(&[]),
             Some(upload) => {
-                upload.max = max;
-                if upload.left.is_some_and(|length| length > max) {
+                let head = scratch.head();
+                // A request that is not to have content is complete with its end, which usually comes with it.
+                let is_collected = match plan {
+                    BodyPlan::Whole(_) => true,
+                    BodyPlan::Streamed(_) => false,
+                    BodyPlan::Unwanted => upload.left.is_none() && needs_no_content(head.method()),
+                };
+                upload.max =
+                    if is_collected { plan.max().min(limits.body_max) } else { plan.max() };
+                if upload.left.is_some_and(|length| length > upload.max) {
                     upload.kind = Kind::Dropped;
                     stream.reply = Reply::Owed;
                     return Begun::Reject(Reject::BodyTooLarge);
                 }
-                if let BodyPlan::Whole(_) = plan {
-                    let head = OwnedHead::copy(&scratch.head());
-                    upload.kind = Kind::Collecting(head, Vec::new());
+                if is_collected {
+                    upload.kind = Kind::Collecting(OwnedHead::copy(&head), Vec::new());
                     let index = state.streams.find(id);
                     protocol::Stream::send_continue(&mut Stream { state, link, id, index }, now);
                     return Begun::Collecting;
@@ -68,4 +74,9 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
         stream.reply = Reply::Owed;
         Begun::Request(body)
     }
+}
+
+/// Whether content of a request with this method has no meaning (RFC 9110 §9.3.1, §9.3.2, §9.3.7, §9.3.8).
+fn needs_no_content(method: Method) -> bool {
+    matches!(method, Method::Get | Method::Head | Method::Options | Method::Trace)
 }

@@ -44,7 +44,7 @@ fn with_request<R>(app: &App, path: &str, f: impl FnOnce(&Request<'_>) -> R) -> 
         Instant::ZERO,
         |head| {
             target = Some(app.find(head, &mut params));
-            UNWANTED_BODY
+            BodyPlan::Unwanted
         },
     );
     let http1::Next::Request(request) = next else { panic!("the request is not complete") };

@@ -176,8 +176,7 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
         let head = scratch.head.as_ref().expect("it was read").head();
         state.is_head = head.method() == Method::Head;
         link.note_movement(state.progress);
-        let (BodyPlan::Whole(max) | BodyPlan::Streamed(max)) = plan;
-        state.body_max = max;
+        state.body_max = plan.max();
         let body = match plan {
             _ if state.is_whole() => Body::Whole(&[]),
             BodyPlan::Whole(_) => {
@@ -185,7 +184,7 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
                 state.input = Input::Collecting(head, Vec::new());
                 return Begun::Collecting;
             }
-            BodyPlan::Streamed(_) => Body::Streamed,
+            BodyPlan::Streamed(_) | BodyPlan::Unwanted => Body::Streamed,
         };
         state.reply = Reply::Owed;
         Begun::Request(body)

@@ -44,7 +44,7 @@ impl<C: Clock> Parts<C> {
             arrival.refuse = self.refuses(app, target, head, (*peer, *client, is_suspect));
         }
         let plan = match arrival.refuse {
-            Some(_) => app::UNWANTED_BODY,
+            Some(_) => BodyPlan::Unwanted,
             None => app.plan(target, &self.encoder.limits),
         };
         (target, plan)
