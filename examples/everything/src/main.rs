@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("highwater-example-everything: {error}");
-            ExitCode::FAILURE
+            if error.is_setting() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

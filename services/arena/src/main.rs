@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("highwater-arena: {error}");
-            ExitCode::FAILURE
+            if error.is_setting() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

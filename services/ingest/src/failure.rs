@@ -71,4 +71,10 @@ macro_rules! failures {
     )+};
 }
 
-failures!(io::Error, ServerError, OptionsError, MetricError);
+failures!(io::Error, OptionsError, MetricError);
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Failure {
+        Failure { text: error.to_string(), is_setting: error.is_setting() }
+    }
+}

@@ -1,31 +1,37 @@
 //! How a program ends, and what it says.
 
+use std::any::Any;
 use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use highwater::logging;
+use highwater::{ServerError, logging};
 
 /// Why the service could not start, or had to stop: one sentence with cause and remedy.
 ///
 /// It is no error itself, so that `?` turns any error into it.
 #[derive(Debug)]
-pub struct Failure(String);
+pub struct Failure {
+    sentence: String,
+    is_setting: bool,
+}
 
-impl<T: Display> From<T> for Failure {
+impl<T: Display + 'static> From<T> for Failure {
     fn from(cause: T) -> Failure {
-        Failure(cause.to_string())
+        let is_setting = (&cause as &dyn Any).downcast_ref().is_some_and(ServerError::is_setting);
+        Failure { sentence: cause.to_string(), is_setting }
     }
 }
 
-/// The exit status of `program`; a failure is written to standard error, after the lines that are logged already.
+/// The exit status of `program`: 2 if a setting has to be changed, 1 for every other failure. A failure is written to
+/// standard error, after the lines that are logged already.
 pub fn exit(program: &str, outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(sentence)) => {
+        Err(Failure { sentence, is_setting }) => {
             logging::flush();
             eprintln!("{program}: {sentence}");
-            ExitCode::FAILURE
+            if is_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -37,6 +37,20 @@ pub enum ServerError {
 }
 
 impl ServerError {
+    /// Whether a setting has to be changed before the server can start. Programs end with status 2 then, as for a wrong
+    /// flag, and with 1 for every other error.
+    ///
+    /// ```
+    /// use highwater::{Router, Server, ServerConfig};
+    ///
+    /// let config = ServerConfig { listen: vec!["127.0.0.1:1,http1".parse().unwrap(); 2], ..Default::default() };
+    /// let error = Server::new(Router::new()).config(config).run().unwrap_err();
+    /// assert!(error.is_setting(), "{error}");
+    /// ```
+    pub fn is_setting(&self) -> bool {
+        matches!(self, ServerError::Settings(_))
+    }
+
     pub(super) fn bind(address: Address, error: io::Error) -> Self {
         ServerError::Bind(address, error)
     }
