@@ -138,17 +138,43 @@ fn check_answer(answer: &Heard, wanted: &Wanted, ending: &Ending<'_>) -> Result<
 fn check_raw(client: &Client, ending: &Ending<'_>) -> Result<(), String> {
     let Some(raw) = client.reader.raw() else { return Ok(()) };
     let at = client.reader.answers().len() - 1;
-    let Some(wanted) = &client.requests[at].wanted.raw else {
+    let Wanted { raw: wanted, endless, farewell, .. } = &client.requests[at].wanted;
+    let Some(wanted) = wanted else {
         return Err("the protocol was switched unasked".into());
     };
-    if client.requests[at].wanted.endless {
+    if *endless {
         return Ok(()); // Its client leaves in the middle of it.
     }
-    if !wanted.starts_with(raw) {
+    let says_farewell = ending.was_drained && ends_with(raw, wanted, farewell);
+    if !wanted.starts_with(raw) && !says_farewell {
         return Err("the echo is wrong".into());
     }
-    let whole = raw.len() == wanted.len();
+    let whole = raw.len() == wanted.len() || (says_farewell && raw.ends_with(farewell));
     let has_gone = ending.link.has_left || ending.link.is_broken();
     let excused = ending.excuse.is_some() || has_gone || client.never_reads();
     if whole || excused { Ok(()) } else { Err("the echo is incomplete".into()) }
+}
+
+/// Whether `heard` is whole frames of `wanted`, and then as much of `farewell` as came.
+fn ends_with(heard: &[u8], wanted: &[u8], farewell: &[u8]) -> bool {
+    let mut at = 0;
+    loop {
+        let Some(behind) = heard.get(at..) else { return false };
+        if heard[..at] == wanted[..at] && !behind.is_empty() && farewell.starts_with(behind) {
+            return true;
+        }
+        let Some(len) = frame_len(&wanted[at..]) else { return false };
+        at += len;
+    }
+}
+
+/// The length of the frame that `bytes` begin with, which is a server's: without a mask (RFC 6455 §5.2).
+fn frame_len(bytes: &[u8]) -> Option<usize> {
+    let be = |bytes: &[u8]| bytes.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte));
+    let header = *bytes.get(1)?;
+    Some(match header & 0x7f {
+        126 => 4 + be(bytes.get(2..4)?),
+        127 => 10 + be(bytes.get(2..10)?),
+        len => 2 + usize::from(len),
+    })
 }

@@ -8,6 +8,9 @@ use super::{Step, Wanted, Writer, app, get, status};
 const HANDSHAKE: &str = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
+/// A close frame with 1001: the server is drained.
+const FAREWELL: &[u8] = b"\x88\x12\x03\xe9the server stops";
+
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 impl Writer<'_> {
@@ -28,7 +31,7 @@ impl Writer<'_> {
             encode::close(code, "enough", Some(KEY), &mut said);
             encode::close(code, "", None, &mut heard);
         }
-        let wanted = Wanted { raw: Some(heard), body: None, ..status(101) };
+        let wanted = Wanted { raw: Some(heard), farewell: FAREWELL, body: None, ..status(101) };
         self.say_request(get("/ws", wanted), "1.1", HANDSHAKE, false);
         self.steps.push(Step::Await(self.requests.len()));
         self.steps.push(Step::Say(said));
