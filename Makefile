@@ -148,6 +148,11 @@ bench-history: bench-build ## Measure the engine beside axum and the bare loops,
 	bench/build.sh highwater floor axum
 	$(call bench_run,history)
 
+.PHONY: bench-protocols
+bench-protocols: bench-build ## Measure TLS, handshakes, HTTP/2 and WebSocket beside axum, eight minutes
+	bench/build.sh highwater axum
+	$(call bench_run,protocols)
+
 .PHONY: bench-todos
 bench-todos: bench-build ## Measure lists and durable writes of the Todo service, four minutes
 	cargo build --release --locked -p highwater-todos -p highwater-arena

@@ -1,20 +1,26 @@
-//! axum peer, on hyper's HTTP/1 server. Environment: PORT (8080), WORKERS (1).
+//! axum peer, on hyper's servers. Environment: PORT (8080), WORKERS (1); HTTP2=1 for both versions of HTTP on that port;
+//! TLS_PORT, TLS_CERT and TLS_KEY for TLS (tokio-rustls, ring), with HTTP/2 if the client knows it.
 //!
 //! One current-thread Tokio runtime a worker, each with its own SO_REUSEPORT listener: the layout
 //! that costs axum least, and measurably less than the multi-threaded `axum::serve`.
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::Path,
+    extract::{Path, WebSocketUpgrade, ws::WebSocket},
     http::StatusCode,
+    response::Response,
     routing::{get, post},
 };
-use hyper::server::conn::http1;
-use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::{server::conn::auto, service::TowerToHyperService};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
+use tokio_rustls::TlsAcceptor;
 
 #[path = "../../common/routes.rs"]
 mod routes;
@@ -45,6 +51,16 @@ async fn event(_body: Bytes) -> StatusCode {
     StatusCode::ACCEPTED
 }
 
+async fn echo(upgrade: WebSocketUpgrade) -> Response {
+    upgrade.on_upgrade(async |mut socket: WebSocket| {
+        while let Some(Ok(message)) = socket.recv().await {
+            if socket.send(message).await.is_err() {
+                return;
+            }
+        }
+    })
+}
+
 async fn other() -> StatusCode {
     StatusCode::NO_CONTENT
 }
@@ -54,7 +70,8 @@ fn app() -> Router {
         .route("/plaintext", get(plaintext))
         .route("/json", get(json))
         .route("/users/{id}", get(user))
-        .route("/e", post(event));
+        .route("/e", post(event))
+        .route("/ws", get(echo));
     routes::EXTRA
         .iter()
         .fold(app, |app, path| app.route(path, get(other)))
@@ -70,31 +87,99 @@ fn listen(addr: SocketAddr) -> std::io::Result<tokio::net::TcpListener> {
     tokio::net::TcpListener::from_std(socket.into())
 }
 
-async fn serve(addr: SocketAddr) -> std::io::Result<()> {
+async fn serve(addr: SocketAddr, both_versions: bool) -> std::io::Result<()> {
     let service = TowerToHyperService::new(app());
     let listener = listen(addr)?;
     let mut http = http1::Builder::new();
     http.pipeline_flush(true);
+    let mut auto = auto::Builder::new(TokioExecutor::new());
+    auto.http1().pipeline_flush(true);
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             continue;
         };
         let _ = stream.set_nodelay(true);
-        tokio::spawn(http.serve_connection(TokioIo::new(stream), service.clone()));
+        let (stream, service) = (TokioIo::new(stream), service.clone());
+        if both_versions {
+            let auto = auto.clone();
+            tokio::spawn(async move { auto.serve_connection_with_upgrades(stream, service).await });
+        } else {
+            tokio::spawn(http.serve_connection(stream, service).with_upgrades());
+        }
     }
 }
 
-fn worker(addr: SocketAddr) -> std::io::Result<()> {
+async fn serve_tls(addr: SocketAddr, acceptor: TlsAcceptor) -> std::io::Result<()> {
+    let service = TowerToHyperService::new(app());
+    let listener = listen(addr)?;
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let (acceptor, service) = (acceptor.clone(), service.clone());
+        tokio::spawn(async move {
+            let Ok(stream) = acceptor.accept(stream).await else {
+                return;
+            };
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            let stream = TokioIo::new(stream);
+            let _ = match is_http2 {
+                true => {
+                    http2::Builder::new(TokioExecutor::new())
+                        .serve_connection(stream, service)
+                        .await
+                }
+                false => {
+                    http1::Builder::new()
+                        .pipeline_flush(true)
+                        .serve_connection(stream, service)
+                        .await
+                }
+            };
+        });
+    }
+}
+
+/// TLS 1.2 and 1.3, with tickets, from the files that the environment names.
+fn tls() -> Option<(SocketAddr, TlsAcceptor)> {
+    let port = std::env::var("TLS_PORT").ok()?.parse().expect("TLS_PORT is a port");
+    let file = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is missing"));
+    let chain = CertificateDer::pem_file_iter(file("TLS_CERT"))
+        .expect("TLS_CERT can be read")
+        .collect::<Result<Vec<_>, _>>()
+        .expect("TLS_CERT is PEM");
+    let key = PrivateKeyDer::from_pem_file(file("TLS_KEY")).expect("TLS_KEY is PEM");
+    let mut config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("the key is the certificate's");
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.ticketer = rustls::crypto::ring::Ticketer::new().expect("there is randomness");
+    Some((SocketAddr::from(([127, 0, 0, 1], port)), TlsAcceptor::from(Arc::new(config))))
+}
+
+fn worker(addr: SocketAddr, tls: Option<(SocketAddr, TlsAcceptor)>) -> std::io::Result<()> {
+    let both_versions = std::env::var_os("HTTP2").is_some();
     tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()?
-        .block_on(serve(addr))
+        .block_on(async move {
+            if let Some((addr, acceptor)) = tls {
+                tokio::spawn(serve_tls(addr, acceptor));
+            }
+            serve(addr, both_versions).await
+        })
 }
 
 fn main() -> std::io::Result<()> {
     let addr = SocketAddr::from(([127, 0, 0, 1], routes::env_usize("PORT", 8080) as u16));
+    let tls = tls();
     let workers: Vec<_> = (0..routes::env_usize("WORKERS", 1))
-        .map(|_| std::thread::spawn(move || worker(addr)))
+        .map(|_| {
+            let tls = tls.clone();
+            std::thread::spawn(move || worker(addr, tls))
+        })
         .collect();
     for worker in workers {
         worker

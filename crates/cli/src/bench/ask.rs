@@ -35,7 +35,8 @@ pub(super) struct Question {
 impl Question {
     /// The request of a cell, as `server` is to answer it.
     pub(super) fn of_cell(cell: &Cell, server: &Server, port: u16) -> Question {
-        let body = cell.request_body();
+        // That of a WebSocket is a message.
+        let body = if cell.ws.is_some() { String::new() } else { cell.request_body() };
         let (status, content) = cell.expected(server);
         let is_known = cell.expect.is_some() || server.expect.is_some();
         let headers = cell.headers.iter();

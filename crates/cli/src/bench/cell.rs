@@ -53,10 +53,13 @@ impl Task<'_> {
     /// Measures it once.
     pub(super) fn measure(&self) -> Result<Measured, Failed> {
         // On another server: the measured one must see no load before its first step.
-        let capacity = match self.cell.steps.iter().any(|step| step.load > 0.0) {
-            true => Some(self.with_server(&|running| overload::capacity(self, running.port))?),
-            false => None,
-        };
+        let capacity =
+            match self.cell.steps.iter().any(|step| step.load > 0.0) {
+                true => Some(self.with_server(&|running| {
+                    overload::capacity(self, running.load_port(self.cell))
+                })?),
+                false => None,
+            };
         self.with_server(&|running| match self.cell.is_overload() {
             true => overload::measure(self, running, capacity),
             false => self.measure_cost(running),
@@ -93,7 +96,8 @@ impl Task<'_> {
         let marks = Arc::clone(&reader);
         let on_mark: OnMark = Box::new(move |_| marks.read());
         let sending = Sending::of_cell(plan, cell);
-        let outcome = sending.send(self.network, port, cpus.client.len(), on_mark);
+        let load_port = running.load_port(cell);
+        let outcome = sending.send(self.network, load_port, cpus.client.len(), on_mark);
         let sampled = sampler.stop();
         let outcome = outcome.map_err(|problem| Failed::Void(format!("load: {problem}")))?;
         if outcome.interrupted {

@@ -15,6 +15,7 @@ mod ask;
 mod background;
 mod behind;
 mod cell;
+mod certificate;
 mod compare;
 mod export;
 mod export_older;

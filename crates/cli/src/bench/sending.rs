@@ -30,6 +30,10 @@ pub(super) struct Sending {
     pub(super) pipeline: u32,
     pub(super) http2: bool,
     pub(super) streams: u32,
+    pub(super) tls: bool,
+    pub(super) resume: bool,
+    pub(super) ws: bool,
+    pub(super) idle: u64,
     pub(super) requests_per_connection: u64,
     pub(super) close: bool,
     /// 0: a closed loop.
@@ -53,13 +57,17 @@ impl Sending {
     pub(super) fn of_cell(plan: &Plan, cell: &Cell) -> Sending {
         Sending {
             method: cell.method.clone(),
-            paths: vec![cell.path.clone()],
+            paths: vec![cell.ws.as_ref().unwrap_or(&cell.path).clone()],
             headers: cell.headers.clone(),
             body: cell.request_body(),
             connections: cell.connections,
             pipeline: cell.pipeline,
             http2: cell.http2,
             streams: cell.streams,
+            tls: cell.tls,
+            resume: cell.resume,
+            ws: cell.ws.is_some(),
+            idle: cell.idle,
             requests_per_connection: cell.requests_per_connection,
             close: cell.close,
             rate: cell.rate,
@@ -135,7 +143,13 @@ impl Sending {
         let threads = threads.min(self.connections as usize).min(THREADS_MAX);
         let span = |duration: Duration| String::from(Span(duration));
         let mut line = vec!["load".to_owned()];
-        line.extend(self.paths.iter().map(|path| format!("http://{address}{path}")));
+        let scheme = match (self.ws, self.tls) {
+            (false, false) => "http",
+            (false, true) => "https",
+            (true, false) => "ws",
+            (true, true) => "wss",
+        };
+        line.extend(self.paths.iter().map(|path| format!("{scheme}://{address}{path}")));
         line.extend([
             format!("--connections={}", self.connections),
             format!("--threads={threads}"),
@@ -143,9 +157,18 @@ impl Sending {
             format!("--duration={}", span(self.duration)),
             format!("--timeout={}", span(self.timeout)),
             format!("--series={}", span(POINT)),
-            format!("--method={}", self.method),
             "--quiet".to_owned(),
         ]);
+        if self.ws {
+            line.extend(["--ws".to_owned(), format!("--idle={}", self.idle)]);
+            line.push(format!("--expect-body={}", self.body));
+        } else {
+            line.push(format!("--method={}", self.method));
+        }
+        if self.tls {
+            line.push("--insecure".to_owned());
+            line.extend((!self.resume).then(|| "--resume=off".to_owned()));
+        }
         line.extend(self.headers.iter().map(|(name, value)| format!("--header={name}: {value}")));
         if !self.body.is_empty() {
             line.push(format!("--body={}", self.body));

@@ -9,9 +9,10 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::ask::{Asker, Question};
+use super::certificate::Certificate;
 use super::metrics::Metrics;
 use super::network::{Network, Side};
-use super::plan::{self, Plan, Server};
+use super::plan::{self, Cell, Plan, Server};
 use super::supervisor::{self, Supervisor};
 use super::tree;
 
@@ -25,9 +26,13 @@ pub(super) struct Running {
     supervisor: Supervisor,
     stderr: File,
     pub(super) port: u16,
+    /// Its port for TLS, if its command has one.
+    tls_port: Option<u16>,
     pub(super) network: Network,
     /// Its metrics port, if its command has one.
     pub(super) metrics: Option<Metrics>,
+    /// Of that port; its files live as long as the server.
+    _certificate: Option<Certificate>,
 }
 
 impl Running {
@@ -46,15 +51,26 @@ impl Running {
         find(server.measured_program())?;
         let port = port_for(network, network.host(), server.port)?;
         let words = || server.command.iter().chain(flags).chain(server.env.values());
-        let metrics = match words().any(|word| word.contains("{metrics}")) {
+        let names = |name: &str| words().any(|word| word.contains(name));
+        let metrics = match names("{metrics}") {
             true => Some(port_for(network, Ipv4Addr::LOCALHOST, 0)?),
             false => None,
+        };
+        let (tls_port, certificate) = match names(plan::TLS_PORT) {
+            true => (Some(port_for(network, network.host(), 0)?), Some(Certificate::make()?)),
+            false => (None, None),
         };
         let metrics = metrics.map(|port| Metrics { network: network.clone(), port });
         let words = BTreeMap::from([
             ("host".to_owned(), network.host().to_string()),
             ("port".to_owned(), port.to_string()),
             ("metrics".to_owned(), metrics.as_ref().map_or(0, |metrics| metrics.port).to_string()),
+            ("tls_port".to_owned(), tls_port.unwrap_or_default().to_string()),
+            (
+                "tls_cert".to_owned(),
+                certificate.as_ref().map(Certificate::chain).unwrap_or_default(),
+            ),
+            ("tls_key".to_owned(), certificate.as_ref().map(Certificate::key).unwrap_or_default()),
         ]);
         let put = |text: &String| plan::put(text, &words);
         let mut command: Vec<String> = server.command.iter().chain(flags).map(put).collect();
@@ -70,7 +86,15 @@ impl Running {
             .stderr(stderr.try_clone().map_err(|error| error.to_string())?);
         let supervisor = Supervisor::start(&mut supervisor, (network, Side::Server))?;
         let network = network.clone();
-        let mut running = Running { supervisor, stderr, port, network, metrics };
+        let mut running = Running {
+            supervisor,
+            stderr,
+            port,
+            tls_port,
+            network,
+            metrics,
+            _certificate: certificate,
+        };
         running.wait_ready(plan, server, is_over)?;
         Ok(running)
     }
@@ -106,6 +130,12 @@ impl Running {
             }
             std::thread::sleep(TICK);
         }
+    }
+
+    /// Where the load of `cell` goes.
+    pub(super) fn load_port(&self, cell: &Cell) -> u16 {
+        // Plans are refused if a server has no port for it.
+        self.tls_port.filter(|_| cell.tls).unwrap_or(self.port)
     }
 
     /// Its processes: the server and its children.

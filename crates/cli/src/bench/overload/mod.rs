@@ -113,7 +113,7 @@ fn beside_peak(task: &Task<'_>, running: &mut Running) -> Result<Measured, Faile
     let has_load = task.cell.load > 0.0;
     let mut peaks = Vec::new();
     if has_load {
-        peaks.push(peak(task, running.port, PEAK)?);
+        peaks.push(peak(task, running.load_port(task.cell), PEAK)?);
         if peaks[0] == 0.0 {
             return Err(Failed::Void(
                 "no answer came in time without overload: no peak".to_owned(),
@@ -127,7 +127,7 @@ fn beside_peak(task: &Task<'_>, running: &mut Running) -> Result<Measured, Faile
     let lost = row.sent - outcome.tally.counts.ok.min(row.sent);
     nothing_refused(task, row.sent, lost, told_refusals(running))?;
     if has_load {
-        peaks.push(peak(task, running.port, PEAK)?);
+        peaks.push(peak(task, running.load_port(task.cell), PEAK)?);
         let own = own_peak(&peaks);
         row.load = Some(rounded(sending.rate / own, 4));
         row.goodput_of_peak = Some(rounded(row.goodput_per_s / own, 4));
@@ -145,7 +145,8 @@ fn load_read(
     let reader =
         Arc::new(Reader::new(running.processes(), task.cpus, task.background, Arc::default()));
     let marks = Arc::clone(&reader);
-    let outcome = send(task, sending, running.port, Box::new(move |_| marks.read()))?;
+    let port = running.load_port(task.cell);
+    let outcome = send(task, sending, port, Box::new(move |_| marks.read()))?;
     in_time(&[("", &outcome)], &reader)?;
     Ok((reader, outcome))
 }

@@ -41,7 +41,7 @@ pub(super) fn measure(
     let watched = running.metrics.clone().filter(|_| !cell.samples.is_empty());
     let watch = watched.map(|metrics| Watch::start(metrics, cell.samples.clone(), began));
     reader.read();
-    let done = all(task, running.port, capacity.unwrap_or(0.0), began);
+    let done = all(task, running.load_port(cell), capacity.unwrap_or(0.0), began);
     reader.read();
     std::thread::sleep(SETTLE);
     let series = watch.map_or_else(Series::new, Watch::stop);

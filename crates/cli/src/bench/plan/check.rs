@@ -8,8 +8,11 @@ use super::findings::{
     Check, DURATION, NAME_SIZE_MAX, ROUNDS, WARM_UP_MAX, command, environment, headers, is_token,
     name, path, workers,
 };
-use super::{Cell, Draft, Refused, Server, Setup, check_overload as overload, check_program, cpus};
-use crate::load::{BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX, STREAMS_MAX};
+use super::{
+    Cell, Draft, Refused, Server, Setup, check_overload as overload, check_program,
+    check_protocols, cpus,
+};
+use crate::load::{BURST_MAX, CONNECTIONS_MAX, PIPELINE_MAX, RATE_MAX};
 
 const READY_WITHIN: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 const SERVERS_MAX: usize = 64;
@@ -47,6 +50,7 @@ pub(super) fn all(text: &str, draft: &Draft) -> Vec<Refused> {
         names.push(&cell.name);
         one_cell(&mut check, cell, &contenders);
         check_program::one_cell(&mut check, cell, draft, &servers);
+        check_protocols::one_cell(&mut check, cell, draft);
         overload::one_cell(&mut check, cell, draft, &servers);
     }
     overload::quick(&mut check, draft);
@@ -182,7 +186,6 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
         "pipeline",
         "only a closed loop that keeps its connections can pipeline; remove it, or remove rate, close and the fields about overload",
     );
-    of_http2(check, cell);
     check.expect(
         cell.setup.len() <= SETUP_MAX,
         "setup",
@@ -199,27 +202,6 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
             format!("{wanted:?} is not a server of this plan; write some of {known}"),
         );
     }
-}
-
-/// Streams belong to HTTP/2, on connections that are kept.
-fn of_http2(check: &mut Check<'_>, cell: &Cell) {
-    let (http2, streams, pipeline) = (cell.http2, cell.streams, cell.pipeline);
-    check.expect(
-        !http2 || pipeline == 1,
-        "http2",
-        "cannot be combined with pipeline, which belongs to HTTP/1.1; write streams",
-    );
-    check.expect(
-        (1..=STREAMS_MAX).contains(&streams),
-        "streams",
-        format!("{streams}; write 1 to {STREAMS_MAX}"),
-    );
-    let keeps = !cell.close && cell.requests_per_connection == 0;
-    check.expect(
-        streams == 1 || (http2 && keeps),
-        "streams",
-        "only HTTP/2 on connections that are kept has streams; write http2 = true, or remove close and requests_per_connection",
-    );
 }
 
 fn request(

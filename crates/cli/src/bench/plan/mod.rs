@@ -6,6 +6,7 @@
 mod check;
 mod check_overload;
 mod check_program;
+mod check_protocols;
 mod cpus;
 mod draft;
 mod findings;
@@ -81,8 +82,12 @@ pub(crate) struct Plan {
     pub(crate) cells: Vec<Cell>,
 }
 
-/// How a server is started. `{host}`, `{port}` and `{metrics}`, a second port, in `command` and `env` are replaced; PORT
-/// and WORKERS are in its environment in any case.
+/// The word for a server's port that speaks TLS.
+pub(crate) const TLS_PORT: &str = "{tls_port}";
+
+/// How a server is started. `{host}`, `{port}` and `{metrics}`, a second port, in `command` and `env` are replaced, and so are
+/// `{tls_port}`, a port for TLS, and `{tls_cert}` and `{tls_key}`, files in PEM that are made for it; PORT and WORKERS are in
+/// its environment in any case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Server {
@@ -155,6 +160,19 @@ pub(crate) struct Cell {
     /// HTTP/2: requests on a connection at a time.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub(crate) streams: u32,
+    /// The load is TLS, on the server's `{tls_port}`; its certificate is not verified. Answers are compared in plain text.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub(crate) tls: bool,
+    /// TLS with `close`: whether later connections resume the sessions of earlier ones.
+    #[serde(default = "yes", skip_serializing_if = "is")]
+    pub(crate) resume: bool,
+    /// The load is `body` as messages of a WebSocket at this path, each of which is echoed. Answers are compared at `path`,
+    /// without a body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ws: Option<String>,
+    /// WebSockets that are held open besides, on which nothing is said.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) idle: u64,
     #[serde(default)]
     pub(crate) close: bool,
     /// Requests per second; 0: a closed loop.
