@@ -1,10 +1,11 @@
-//! Routes whose answers take long to send: `/sse` because its events come one by one, `/bytes` because it is large, `/ws`
-//! because its client decides how long it lasts.
+//! Routes whose answers take long to send: `/sse` because its events come one by one, `/bytes` and `/big` because they are
+//! large, `/ws` because its client decides how long it lasts.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_core::Stream;
 use highwater::sse::Event;
 use highwater::{Closed, Error, Query, Response, Router, Sse, WebSocket, websocket};
@@ -19,6 +20,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const MESSAGE_MAX: usize = 16 * 1024 * 1024;
 /// Most bytes of one answer; beyond it 400.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of `/big`.
+const BIG: usize = 1024 * 1024;
 
 #[derive(Deserialize)]
 struct Stretch {
@@ -34,11 +37,14 @@ struct Size {
     n: usize,
 }
 
-/// Adds `/sse`, `/bytes` and `/ws`.
+/// Adds `/sse`, `/bytes`, `/big` and `/ws`.
 pub fn routes(router: Router) -> Router {
     // There is nothing to protect, and conformance suites send up to 16 MiB.
     let echo = websocket(echo).any_origin().message_max(MESSAGE_MAX).frame_max(MESSAGE_MAX);
-    router.get("/sse", events).get("/bytes", bytes).get("/ws", echo)
+    // Each byte says where it is, so that a client sees what was lost or came twice.
+    let big: Bytes = (0..BIG).map(|place| (place % 251) as u8).collect::<Vec<u8>>().into();
+    let big = move || octets(big.clone());
+    router.get("/sse", events).get("/bytes", bytes).get("/big", big).get("/ws", echo)
 }
 
 /// Sends every message back.
@@ -97,7 +103,11 @@ fn bytes(Query(Size { n }): Query<Size>) -> Result<Response, Error> {
     if n > BYTES_MAX {
         return Err(Error::bad_request(format!("n is more than {BYTES_MAX}; ask for less")));
     }
-    Ok(Response::from(vec![0_u8; n]).with_content_type("application/octet-stream"))
+    Ok(octets(vec![0_u8; n].into()))
+}
+
+fn octets(bytes: Bytes) -> Response {
+    Response::from(bytes).with_content_type("application/octet-stream")
 }
 
 #[cfg(test)]
@@ -144,6 +154,12 @@ mod tests {
         for size in [0, 1, 100_000] {
             assert_eq!(get(&format!("/bytes?n={size}")).body.len(), size);
         }
+        let big = get("/big");
+        assert_eq!(
+            (big.body.len(), big.header("content-type")),
+            (1 << 20, Some("application/octet-stream"))
+        );
+        assert!(big.body.iter().enumerate().all(|(place, byte)| usize::from(*byte) == place % 251));
     }
 
     /// Purpose: what is asked for has bounds, and beyond them a 400.

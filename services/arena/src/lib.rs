@@ -4,6 +4,7 @@
 
 pub mod answers;
 pub mod bench;
+pub mod dataset;
 pub mod httparena;
 pub mod load;
 pub mod probe;

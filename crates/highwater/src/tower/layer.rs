@@ -16,7 +16,7 @@ use tower_layer::Layer as TowerLayer;
 use tower_service::Service;
 
 use super::body::Body;
-use super::request::{Asked, content_length};
+use super::request::{Asked, content};
 use super::response::{to_http, to_native};
 use super::service::ready_call;
 use crate::app::layer::{self, IntoLayer, Layer};
@@ -69,7 +69,7 @@ where
 {
     let (mut parts, stream, resume) = Resume::take_apart(request)?;
     let asked = Asked::of(&parts);
-    let body = Body::of_request(stream, content_length(&parts.headers));
+    let body = content(stream, &parts);
     parts.extensions.insert(Way { next, resume });
     let request = http::Request::from_parts(parts, body);
     let response = ready_call(&mut service, request).await.map_err(Error::internal)?;

@@ -53,15 +53,19 @@
 //! **The server's own part.** Framing, `Date` and `Connection` are the server's: such fields in a response are
 //! dropped, except a `Content-Length`, which gives the length of streamed content; content with the status 204, 205
 //! or 304 is dropped as well. A wrong `Content-Length`, and a `Transfer-Encoding` other than `chunked`, are
-//! answered 500, and the reason is logged. Trailers of responses are sent to clients that ask for them
-//! (`TE: trailers`), if the response's `Trailer` field names them. Trailers of requests are the last frame of their
+//! answered 500, and the reason is logged. Trailers of responses are sent over HTTP/2, as gRPC (tonic) needs; over HTTP/1.1 to
+//! clients that ask for them (`TE: trailers`), if the response's `Trailer` field names them. Trailers of requests are the last frame of their
 //! content, but for the fields that cannot be trailers
 //! ([`BodyStream::take_trailers`](crate::BodyStream::take_trailers)). `CONNECT` and `OPTIONS *` are answered by the
 //! server. Bodies have no size limit here; back-pressure follows their reader. A service limits the content that it
 //! collects, as axum's extractors do.
 //!
 //! **Upgrades.** A request with an `Upgrade` field carries a `hyper::upgrade::OnUpgrade`, so axum's
-//! `WebSocketUpgrade` works (`upgrade.rs` says how).
+//! `WebSocketUpgrade` works over HTTP/1.1 (`upgrade.rs` says how). WebSockets over HTTP/2 (RFC 8441) are not offered to
+//! clients.
+//!
+//! **Clients with certificates** (feature `tls`). What they have shown is in the request's extensions, as
+//! [`PeerCertificates`](crate::PeerCertificates).
 
 mod body;
 mod layer;

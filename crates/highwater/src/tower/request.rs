@@ -1,7 +1,7 @@
 //! From a request as the worker has it to an `http::Request`.
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Uri, header, request};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request};
 
 use super::body::Body;
 use crate::app::{BodyStream, BodyUse, Error, FromRequest, PeerAddr, Request, to_parts};
@@ -21,17 +21,33 @@ pub(super) struct Incoming<const PEER: bool> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) is_head: bool,
-    pub(super) takes_trailers: bool,
+    pub(super) trailers: TrailersFor,
     /// It asks to switch to another protocol, and has no content that would come before that.
     pub(super) wants_upgrade: bool,
 }
 
+/// Which trailers of its response a client is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TrailersFor {
+    /// None: it has not asked for any, and might take the end of the chunks for the end of the response.
+    Nobody,
+    /// Those that the response announces in its `Trailer` field.
+    AnnouncedOnly,
+    /// All: HTTP/2 frames them like any other fields, and gRPC, which needs them, announces none.
+    Anybody,
+}
+
 impl Asked {
     pub(super) fn of(parts: &request::Parts) -> Self {
-        let is_bare = content_length(&parts.headers) == Some(0);
+        let is_bare = declared_length(parts) == Some(0);
+        let trailers = match parts.version {
+            Version::HTTP_2 => TrailersFor::Anybody,
+            _ if has_token(&parts.headers, &header::TE, "trailers") => TrailersFor::AnnouncedOnly,
+            _ => TrailersFor::Nobody,
+        };
         Asked {
             is_head: parts.method == Method::HEAD,
-            takes_trailers: has_token(&parts.headers, &header::TE, "trailers"),
+            trailers,
             wants_upgrade: is_bare && parts.headers.contains_key(header::UPGRADE),
         }
     }
@@ -49,10 +65,9 @@ impl<const PEER: bool> FromRequest for Incoming<PEER> {
         if prefix > 0 {
             parts.uri = below(&parts.uri, prefix)?;
         }
-        let length = content_length(&parts.headers);
-        let body = match length {
+        let body = match declared_length(&parts) {
             Some(0) => Body::empty(),
-            length => Body::of_request(BodyStream::from_request(request)?, length),
+            _ => content(BodyStream::from_request(request)?, &parts),
         };
         let asked = Asked::of(&parts);
         parts.extensions.insert(request.disconnected());
@@ -61,15 +76,24 @@ impl<const PEER: bool> FromRequest for Incoming<PEER> {
     }
 }
 
-/// The length of a request's content, if it is declared. (The server has already refused
-/// contradictory declarations.)
-pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
-    if headers.contains_key(header::TRANSFER_ENCODING) {
+/// The content of a request with these parts.
+pub(super) fn content(stream: BodyStream, parts: &request::Parts) -> Body {
+    let length = match declared_length(parts) {
+        None if parts.version == Version::HTTP_2 => stream.known_length(),
+        length => length,
+    };
+    Body::of_request(stream, length)
+}
+
+/// The length of a request's content, if its head tells. (The server has already refused contradictory declarations.)
+fn declared_length(parts: &request::Parts) -> Option<u64> {
+    if parts.headers.contains_key(header::TRANSFER_ENCODING) {
         return None;
     }
-    match headers.get(header::CONTENT_LENGTH) {
+    match parts.headers.get(header::CONTENT_LENGTH) {
         Some(length) => length.to_str().ok()?.trim().parse().ok(),
-        None => Some(0),
+        // Content of HTTP/2 ends with its stream, whether it has a length or not.
+        None => (parts.version != Version::HTTP_2).then_some(0),
     }
 }
 

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, response};
 use http_body::Body as HttpBody;
 
 use super::body;
-use super::request::Asked;
+use super::request::{Asked, TrailersFor};
 use crate::app::{Body, BodyRepr, BoxError, Content, Error, IntoResponse, OnUpgrade, Response};
 
 /// Content up to this size that is ready at once is sent like any other bytes, without a stream.
@@ -22,7 +22,8 @@ where
     B::Error: Into<BoxError>,
 {
     fn into_response(self) -> Response {
-        let asked = Asked { is_head: false, takes_trailers: false, wants_upgrade: false };
+        let trailers = TrailersFor::Nobody;
+        let asked = Asked { is_head: false, trailers, wants_upgrade: false };
         to_native(self, asked)
     }
 }
@@ -122,32 +123,63 @@ where
         // A field that says something else is found before the response is sent.
         false => exact.or(announced),
     };
+    let allowed = Allowed::of(asked, &parts.headers);
     let mut frames = Frames {
         body: Box::pin(body),
         first: None,
+        is_over: false,
         trailers: HeaderMap::new(),
-        allowed: if asked.takes_trailers { allowed_trailers(&parts.headers) } else { Vec::new() },
+        allowed,
     };
     let is_small = length.is_some_and(|length| length <= WHOLE_MAX) && exact == length;
-    if is_small && !asked.is_head && frames.allowed.is_empty() {
+    if is_small && !asked.is_head {
         // In most cases all of it is ready. A later poll registers a waker.
         let mut context = Context::from_waker(Waker::noop());
         match Pin::new(&mut frames).poll_next(&mut context) {
-            Poll::Ready(Some(Ok(bytes))) if Some(bytes.len() as u64) == length => {
-                return Ok(Body::from(bytes));
+            Poll::Ready(Some(Ok(bytes))) => {
+                if Some(bytes.len() as u64) == length && !frames.may_have_trailers() {
+                    return Ok(Body::from(bytes));
+                }
+                frames.first = Some(bytes);
             }
-            Poll::Ready(Some(Ok(bytes))) => frames.first = Some(bytes),
             Poll::Ready(Some(Err(error))) => return Err(Error::internal(error)),
-            Poll::Ready(None) => return Ok(Body::empty()),
+            Poll::Ready(None) if frames.trailers.is_empty() => return Ok(Body::empty()),
+            Poll::Ready(None) => frames.is_over = true,
             Poll::Pending => {}
         }
     }
     Ok(Body::from_content(frames, length))
 }
 
-/// The trailer fields that a response announces (RFC 9110 §6.6.2), but for those that must stand in
-/// front of the content (§6.5.1).
-fn allowed_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
+/// Which trailers are sent, but for those that must stand in front of the content (RFC 9110 §6.5.1).
+enum Allowed {
+    Named(Vec<HeaderName>),
+    All,
+}
+
+impl Allowed {
+    fn of(asked: Asked, headers: &HeaderMap) -> Self {
+        match asked.trailers {
+            TrailersFor::Nobody => Allowed::Named(Vec::new()),
+            TrailersFor::AnnouncedOnly => Allowed::Named(announced_trailers(headers)),
+            TrailersFor::Anybody => Allowed::All,
+        }
+    }
+
+    fn any(&self) -> bool {
+        !matches!(self, Allowed::Named(names) if names.is_empty())
+    }
+
+    fn has(&self, name: &HeaderName) -> bool {
+        match self {
+            Allowed::Named(names) => names.contains(name),
+            Allowed::All => may_follow(name),
+        }
+    }
+}
+
+/// The trailer fields that a response announces (RFC 9110 §6.6.2), and that may follow content.
+fn announced_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
     let values = headers.get_all(header::TRAILER).into_iter();
     let texts = values.filter_map(|value: &HeaderValue| value.to_str().ok());
     let names = texts.flat_map(|text| text.split(','));
@@ -177,8 +209,17 @@ struct Frames<B> {
     body: Pin<Box<B>>,
     /// What was read before the stream was asked.
     first: Option<Bytes>,
+    /// Its end was read before the stream was asked.
+    is_over: bool,
     trailers: HeaderMap,
-    allowed: Vec<HeaderName>,
+    allowed: Allowed,
+}
+
+impl<B: HttpBody> Frames<B> {
+    /// Whether there may be trailers to send behind what was read.
+    fn may_have_trailers(&self) -> bool {
+        self.allowed.any() && !self.body.is_end_stream()
+    }
 }
 
 impl<B> Stream for Frames<B>
@@ -191,6 +232,9 @@ where
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(first)));
+        }
+        if self.is_over {
+            return Poll::Ready(None);
         }
         loop {
             let frame = match ready!(self.body.as_mut().poll_frame(context)) {
@@ -222,7 +266,7 @@ where
     fn take_trailers(mut self: Pin<&mut Self>) -> HeaderMap {
         let mut trailers = std::mem::take(&mut self.trailers);
         let names: Vec<HeaderName> =
-            trailers.keys().filter(|name| !self.allowed.contains(name)).cloned().collect();
+            trailers.keys().filter(|name| !self.allowed.has(name)).cloned().collect();
         for name in names {
             trailers.remove(name);
         }

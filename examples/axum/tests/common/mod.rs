@@ -37,6 +37,17 @@ pub(crate) struct Server {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
+/// Two workers on this transport, without metrics.
+pub(crate) fn config(transport: TransportChoice) -> ServerConfig {
+    ServerConfig {
+        transport,
+        metrics: None,
+        workers: NonZeroUsize::new(2),
+        drain_timeout: Duration::from_secs(1),
+        ..ServerConfig::default()
+    }
+}
+
 impl Server {
     /// Serves the example.
     pub(crate) fn start(under: Under) -> Self {
@@ -59,13 +70,7 @@ impl Server {
         transport: TransportChoice,
         app: impl IntoApp<M> + Send + 'static,
     ) -> Self {
-        let config = ServerConfig {
-            transport,
-            metrics: None,
-            workers: NonZeroUsize::new(2),
-            drain_timeout: Duration::from_secs(1),
-            ..ServerConfig::default()
-        };
+        let config = config(transport);
         Server::run(move |listener, stopped| {
             Box::pin(async move {
                 highwater::serve(listener, app)
@@ -76,7 +81,8 @@ impl Server {
         })
     }
 
-    fn run<F>(serve: F) -> Self
+    /// Serves as `serve` does, until that is told to stop.
+    pub(crate) fn run<F>(serve: F) -> Self
     where
         F: FnOnce(TcpListener, oneshot::Receiver<()>) -> Serving + Send + 'static,
     {

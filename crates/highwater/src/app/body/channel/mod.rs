@@ -445,6 +445,15 @@ impl BodyStream {
         BodyStream(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
+    /// How long it is, if it is complete from the beginning.
+    #[cfg(feature = "tower")]
+    pub(crate) fn known_length(&self) -> Option<u64> {
+        match &self.0 {
+            Source::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Source::Queue(_) => None,
+        }
+    }
+
     /// The next piece, which is not empty; `None` at the end.
     pub async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
         poll_fn(|context| self.poll(context)).await
