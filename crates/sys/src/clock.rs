@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use highwater_core::time::{Clock, Instant, UnixSeconds};
 
-/// The clock of both drivers.
+/// The clock of the drivers.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock;
 

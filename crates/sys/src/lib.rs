@@ -1,8 +1,8 @@
 //! How do bytes move on this machine?
 //!
 //! The only crate of Highwater with `unsafe` code. It provides what an operating system offers a
-//! server: sockets, descriptors, cores, signals, clocks, and two [`Driver`]s, one over io_uring and
-//! one over epoll, that a worker cannot tell apart.
+//! server: sockets, descriptors, cores, signals, clocks, and three [`Driver`]s that a worker cannot tell apart: over
+//! io_uring, over epoll, and over what every system has.
 //!
 //! It never looks inside the bytes it moves, never decides which request is served, and starts no
 //! thread.
@@ -35,6 +35,7 @@ pub mod limits;
 mod listen_queue;
 mod listener;
 pub mod netns;
+pub mod portable;
 mod probe;
 pub mod process;
 pub mod signal;
@@ -60,7 +61,7 @@ pub use wake::Waker;
 #[derive(Clone, Debug)]
 pub struct DriverConfig {
     /// Whether `Accepted` carries the peer's address. Costs io_uring one system call per
-    /// connection, epoll nothing. Default: no.
+    /// connection, the others nothing. Default: no.
     pub peer_addresses: bool,
     /// How many connections this driver holds before it stops accepting, as if descriptors had run
     /// out (`AcceptFailed(Descriptors)`). A second line behind the worker's own limit. Connections

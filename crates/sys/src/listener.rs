@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::call::check;
 use crate::listen_queue::ListenQueue;
+use crate::portable::{Plain, Stream};
 use crate::socket::{RawAddr, bind, listen, set_option, set_socket_option, socket};
 
 /// A listening socket: TCP, or a Unix stream socket.
@@ -200,6 +201,20 @@ impl Listener {
             // Fails only if there is no filter any more.
             let _ = set_socket_option(connection, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32);
         }
+    }
+
+    /// The same for a connection that the portable driver accepted.
+    pub(crate) fn unfilter_stream(&self, connection: &Stream) {
+        self.unfilter(connection.as_raw_fd());
+    }
+
+    /// The same socket as the standard library has it.
+    pub(crate) fn plain(&self) -> io::Result<Plain> {
+        let fd = self.fd.try_clone()?;
+        Ok(match self.local_addr() {
+            Ok(_) => Plain::Tcp(fd.into()),
+            Err(_) => Plain::Unix(fd.into()),
+        })
     }
 
     /// Sets whether accepting returns at once if no connection waits.

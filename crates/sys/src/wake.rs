@@ -24,13 +24,24 @@ pub struct Waker {
 
 #[derive(Debug)]
 struct Shared {
-    /// Written by the wake.
-    bell: OwnedFd,
-    /// Watched by the driver, if it is not the bell itself. Kept here so that a write never meets a
-    /// closed end.
-    ear: Option<OwnedFd>,
+    bell: Bell,
     /// Set by the first wake, cleared by the driver when it has seen the wake.
     pending: AtomicBool,
+}
+
+/// What a wake does.
+#[derive(Debug)]
+enum Bell {
+    /// Writes to a descriptor.
+    Descriptor {
+        /// Written by the wake.
+        bell: OwnedFd,
+        /// Watched by the driver, if it is not the bell itself. Kept here so that a write never meets a
+        /// closed end.
+        ear: Option<OwnedFd>,
+    },
+    /// Wakes the selector of the portable driver.
+    Selector(mio::Waker),
 }
 
 impl Waker {
@@ -45,6 +56,11 @@ impl Waker {
     pub(crate) fn socket_pair() -> io::Result<Waker> {
         let (bell, ear) = UnixStream::pair()?;
         Ok(Waker::new(bell.into(), Some(ear.into())))
+    }
+
+    /// For the portable driver.
+    pub(crate) fn of_selector(waker: mio::Waker) -> Waker {
+        Waker::of(Bell::Selector(waker))
     }
 
     /// A waker that belongs to no driver. Wait for it with [`wait`](Waker::wait), or together with
@@ -69,12 +85,18 @@ impl Waker {
 
     /// Takes all wakes so far. The flag is cleared last: a wake that finds it set writes nothing.
     pub(crate) fn hear(&self) {
-        reset(&self.shared.bell);
+        if let Bell::Descriptor { bell, .. } = &self.shared.bell {
+            reset(bell);
+        }
         self.acknowledge();
     }
 
     fn new(bell: OwnedFd, ear: Option<OwnedFd>) -> Waker {
-        Waker { shared: Arc::new(Shared { bell, ear, pending: AtomicBool::new(false) }) }
+        Waker::of(Bell::Descriptor { bell, ear })
+    }
+
+    fn of(bell: Bell) -> Waker {
+        Waker { shared: Arc::new(Shared { bell, pending: AtomicBool::new(false) }) }
     }
 
     /// Makes `poll` return, now or when it is next called. Wakes before that poll coalesce.
@@ -83,7 +105,11 @@ impl Waker {
         // A later wake that finds the flag set relies on this one's write. The swaps form one
         // release sequence, so the driver's `acknowledge` sees what every one of them published.
         if !self.shared.pending.swap(true, Ordering::AcqRel) {
-            ring(&self.shared.bell);
+            match &self.shared.bell {
+                Bell::Descriptor { bell, .. } => ring(bell),
+                // Fails only if its selector is gone.
+                Bell::Selector(waker) => drop(waker.wake()),
+            }
         }
     }
 
@@ -93,9 +119,12 @@ impl Waker {
         self.shared.pending.swap(false, Ordering::AcqRel);
     }
 
-    /// The descriptor that becomes readable.
+    /// The descriptor that becomes readable. Not of the portable driver's waker: nobody waits for that but its selector.
     pub(crate) fn raw_fd(&self) -> RawFd {
-        self.shared.ear.as_ref().unwrap_or(&self.shared.bell).as_raw_fd()
+        match &self.shared.bell {
+            Bell::Descriptor { bell, ear } => ear.as_ref().unwrap_or(bell).as_raw_fd(),
+            Bell::Selector(_) => unreachable!("nobody waits for a driver's waker but the driver"),
+        }
     }
 }
 

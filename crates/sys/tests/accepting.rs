@@ -1,4 +1,4 @@
-//! Both drivers against the driver contract: accepting, pausing, and running out of things.
+//! The drivers against the driver contract: accepting, pausing, and running out of things.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::*;
 use highwater_core::driver::{AcceptError, Accepting, Close, ConnId};
 use highwater_sys::{DriverConfig, Listener, limits};
 
-on_both! {
+on_each! {
     /// Purpose: the peer's address is looked up when asked for, and only then.
     fn peer_addresses<D>() {
         for peer_addresses in [true, false] {
@@ -22,7 +22,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: while paused, connections wait in the listen queue and are accepted afterwards.
     fn paused_then_on<D>() {
         let mut rig = Rig::<D>::new();
@@ -38,7 +38,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: pausing and resuming faster than the kernel answers ends up accepting.
     fn paused_and_on_in_quick_succession<D>() {
         let mut rig = Rig::<D>::new();
@@ -56,7 +56,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: at the end, what waits is accepted, then the port refuses.
     fn closed_drains_the_queue<D>() {
         let mut rig = Rig::<D>::new();
@@ -76,7 +76,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: closing straight from accepting, with clients connecting all the while.
     fn closed_while_accepting<D>() {
         let mut rig = Rig::<D>::new();
@@ -90,7 +90,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: the driver's own bound on connections stops accepting, and closing one resumes.
     fn connections_max<D>() {
         let mut rig = Rig::<D>::with(&DriverConfig { connections_max: 3, ..Default::default() });
@@ -108,7 +108,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: accepted connections inherit TCP_NODELAY from the listener (no call per connection).
     fn nodelay_is_inherited<D>() {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 8).unwrap();
@@ -137,7 +137,7 @@ fn adopted_listeners_are_joined() {
     drop((before, clients));
 }
 
-on_both! {
+on_each! {
     /// Purpose: drivers that share one socket accept each connection once, however many they are.
     fn shared_listeners<D>() {
         let theirs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -201,9 +201,10 @@ fn out_of_descriptors() {
     const CHILD: &str = "HIGHWATER_TEST_OUT_OF_DESCRIPTORS";
     match std::env::var(CHILD).as_deref() {
         Ok("uring") => run_out_of_descriptors::<highwater_sys::uring::Uring>(),
+        Ok("portable") => run_out_of_descriptors::<highwater_sys::portable::Portable>(),
         Ok(_) => run_out_of_descriptors::<highwater_sys::epoll::Epoll>(),
         Err(_) => {
-            for driver in ["uring", "epoll"] {
+            for driver in ["uring", "epoll", "portable"] {
                 if driver == "uring" && !highwater_sys::uring::Uring::available() {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! The hot path of both drivers allocates nothing. In its own binary, because the allocator belongs
+//! The hot path of the drivers allocates nothing. In its own binary, because the allocator belongs
 //! to the whole process.
 
 mod common;
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-on_both! {
+on_each! {
     /// Purpose: once warm, a request on a kept connection costs no allocation between its arrival
     /// and the return of its buffer.
     fn round_trips_allocate_nothing<D>() {

@@ -1,4 +1,4 @@
-//! Both drivers against the driver contract, over real loopback sockets: receiving, sending,
+//! The drivers against the driver contract, over real loopback sockets: receiving, sending,
 //! closing. The contract's promises R2, R3 and R5 are checked on every event of every test.
 
 mod common;
@@ -13,7 +13,7 @@ use common::*;
 use highwater_core::driver::{Close, Output, Reading, Then};
 use highwater_sys::DriverConfig;
 
-on_both! {
+on_each! {
     /// Purpose: a request arrives, its answer leaves, the buffer comes back, twice on a connection.
     fn round_trip<D>() {
         let mut rig = Rig::<D>::new();
@@ -39,7 +39,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: bytes that come one at a time are all delivered, in order.
     fn one_byte_at_a_time<D>() {
         let mut rig = Rig::<D>::new();
@@ -55,7 +55,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: more than every receive buffer together arrives complete and in order.
     fn large_upload<D>() {
         let mut rig = Rig::<D>::new();
@@ -78,7 +78,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a client that finishes sending first still gets its answer, and is then closed.
     fn half_close_is_answered<D>() {
         let mut rig = Rig::<D>::new();
@@ -123,7 +123,7 @@ fn slow_reader<D: Subject>(output: Output, then: Then) {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: 20 MB of own bytes survive short sends.
     fn slow_reader_of_bytes<D>() {
         let output = Output { bytes: pattern(20_000_000), tail: Bytes::new() };
@@ -131,7 +131,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a head and 20 MB of shared body survive short sends that end in either part.
     fn slow_reader_of_tail<D>() {
         let output = Output { bytes: pattern(100_000), tail: pattern(20_000_000).into() };
@@ -139,7 +139,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a close ordered with a large send waits for the last byte.
     fn slow_reader_then_close<D>() {
         let output = Output { bytes: pattern(99), tail: pattern(20_000_000).into() };
@@ -147,7 +147,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: the empty tail, the empty head and the empty send are sends like others.
     fn empty_parts<D>() {
         let mut rig = Rig::<D>::new();
@@ -189,7 +189,7 @@ fn then_close<D: Subject>(size: usize, streaming: bool) {
     assert_eq!(rig.accepted().1, id, "R4: ids are reused");
 }
 
-on_both! {
+on_each! {
     /// Purpose: the linked send and close, at sizes around where they stop being linked.
     fn then_close_delivers_everything<D>() {
         for size in [0, 1, 120, 64 * 1024, 64 * 1024 + 1, 3_000_000] {
@@ -198,7 +198,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: the same while a receive is armed, which must not hold the connection open.
     fn then_close_while_streaming<D>() {
         for size in [0, 1, 120, 64 * 1024, 64 * 1024 + 1, 3_000_000] {
@@ -207,7 +207,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a lingering close: FIN after the answer, while the client's bytes are still read.
     fn then_shutdown_reads_on<D>() {
         let mut rig = Rig::<D>::new();
@@ -230,7 +230,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: both ways to close look to the client as they should, whatever is in flight.
     fn close_is_fin_or_reset<D>() {
         for (how, streaming) in
@@ -253,7 +253,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: closing abandons a send that cannot make progress, also one that was to close.
     fn close_abandons_a_blocked_send<D>() {
         for then in [Then::Keep, Then::Close] {
@@ -271,7 +271,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a peer's reset ends a blocked send with `Closed`, and without `Sent`.
     fn reset_during_a_send<D>() {
         let mut rig = Rig::<D>::new();
@@ -287,7 +287,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: commands to a connection that failed, but has not been reported yet, are harmless.
     fn commands_race_with_a_reset<D>() {
         for _ in 0..50 {
@@ -310,7 +310,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: `Once` delivers once and no more until asked again, then everything in order.
     fn once_is_once<D>() {
         let mut rig = Rig::<D>::new();
@@ -333,7 +333,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: `Once` after `Stream` ends the stream after one delivery.
     fn once_ends_a_stream<D>() {
         let mut rig = Rig::<D>::new();
@@ -353,7 +353,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: `Stop` makes TCP push back, and `Stream` then delivers everything in order.
     fn stop_pushes_back<D>() {
         let mut rig = Rig::<D>::new();
@@ -386,7 +386,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: switching back and forth, faster than the kernel answers, loses nothing.
     fn stop_and_stream_in_quick_succession<D>() {
         let mut rig = Rig::<D>::new();
@@ -407,7 +407,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: far fewer buffers than busy connections, and tiny ones: nothing is lost.
     fn starving_for_buffers<D>() {
         for buffer_count in [1, 2, 4] {
@@ -431,7 +431,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: queues far smaller than the number of connections: nothing is lost or confused.
     fn tiny_queues<D>() {
         let config = DriverConfig {
@@ -468,7 +468,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: closing everything at once, far more commands than the queue takes.
     fn mass_close<D>() {
         let config = DriverConfig { submission_queue: 8, ..DriverConfig::default() };
@@ -484,7 +484,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: thousands of short connections reuse few slots and never hear another's answer.
     fn churn<D>() {
         let mut rig = Rig::<D>::new();
@@ -539,7 +539,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a driver dropped in the middle of everything frees its descriptors and survives.
     fn dropped_in_flight<D>() {
         let open = || std::fs::read_dir("/proc/self/fd").unwrap()

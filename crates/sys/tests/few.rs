@@ -1,4 +1,4 @@
-//! Both drivers against the driver contract: accepting a given number, a smaller listen queue, and
+//! The drivers against the driver contract: accepting a given number, a smaller listen queue, and
 //! detecting clients that have hung up. Admission under overload depends on these.
 
 mod common;
@@ -12,7 +12,7 @@ use highwater_core::driver::{AcceptError, Accepting, Close, ConnId};
 use highwater_core::prng::Prng;
 use highwater_sys::{DriverConfig, Listener};
 
-on_both! {
+on_each! {
     /// Purpose: exactly as many are accepted as were asked for, however many wait or arrive.
     fn few_is_few<D>() {
         let mut rig = Rig::<D>::new();
@@ -36,7 +36,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: nothing is accepted before the driver is told to, and a bound holds from the first
     /// connection.
     fn few_from_the_start<D>() {
@@ -55,7 +55,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: one more than a driver keeps in flight at once, and one more than a poll accepts.
     fn many_are_a_few<D>() {
         let mut rig = Rig::<D>::new();
@@ -69,7 +69,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a worker that announces its free room again and again never gets more connections
     /// than that, although the kernel has to cancel earlier accepts.
     fn room_is_never_overshot<D>() {
@@ -107,7 +107,7 @@ fn accepted_id(seen: &Seen) -> Option<ConnId> {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: pausing and resuming one at a time, ten thousand times, never gets stuck.
     fn resumes_ten_thousand_times<D>() {
         let mut rig = Rig::<D>::new();
@@ -131,7 +131,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: `Closed` also works after `Few`: waiting connections are accepted, however few were
     /// wanted.
     fn few_then_closed<D>() {
@@ -148,7 +148,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: running out of something is reported once, though several accepts were in flight.
     fn few_and_connections_max<D>() {
         let mut rig = Rig::<D>::with(&DriverConfig { connections_max: 2, ..Default::default() });
@@ -163,7 +163,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a smaller listen queue turns clients away, what was in it stays, and a larger one
     /// takes them again.
     fn backlog_changes<D>() {
@@ -187,7 +187,7 @@ fn is_turned_away(addr: SocketAddr) -> bool {
     outcome.is_err_and(|error| error.kind() == ErrorKind::TimedOut)
 }
 
-on_both! {
+on_each! {
     /// Purpose: clients that have hung up are detected, even behind unread bytes, and others are
     /// not.
     fn hung_up<D>() {

@@ -1,4 +1,4 @@
-//! Both drivers, and peers that disappear: what a driver reports while nothing is read (R9), what a
+//! The drivers, and peers that disappear: what a driver reports while nothing is read (R9), what a
 //! second send does (O1), and what connections inherit to detect peers that disappear without
 //! closing.
 
@@ -34,7 +34,7 @@ fn stopped<D: Subject>(rig: &mut Rig<D>, streamed: bool, behind: bool) -> (TcpSt
 
 const WAYS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
-on_both! {
+on_each! {
     /// Purpose: a reset is reported while reading is stopped, whatever was unread before it.
     fn reset_while_stopped<D>() {
         for (streamed, behind) in WAYS {
@@ -48,7 +48,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a FIN is reported while reading is stopped, once; the bytes before it are not lost,
     /// and a reset after it is also reported.
     fn fin_while_stopped<D>() {
@@ -74,7 +74,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a watched connection can still be closed in every way, at once and with its last
     /// bytes.
     fn watched_connections_close<D>() {
@@ -99,7 +99,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a driver dropped while it watches leaves nothing behind.
     fn dropped_while_watching<D>() {
         let mut rig = Rig::<D>::new();
@@ -109,7 +109,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a worker that breaks O1 loses the connection, and nothing else: the peer sees bytes of
     /// the first send and of nothing else, in release builds too.
     fn second_send<D>() {
@@ -131,7 +131,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a command that names a connection which is gone does nothing.
     fn commands_to_the_dead<D>() {
         let mut rig = Rig::<D>::new();

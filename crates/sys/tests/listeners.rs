@@ -1,4 +1,4 @@
-//! Both drivers against the driver contract: several listeners, shared ones, and Unix sockets.
+//! The drivers against the driver contract: several listeners, shared ones, and Unix sockets.
 
 mod common;
 
@@ -58,7 +58,7 @@ impl Drop for Directory {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a connection names the listener it came in at, and each listener is opened on its own.
     fn each_accepts_on_its_own<D>() {
         let mut rig = two::<D>(&DriverConfig::default());
@@ -81,7 +81,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a bound of one listener is not used up, or raised, at another.
     fn each_has_its_own_bound<D>() {
         let mut rig = two::<D>(&DriverConfig::default());
@@ -99,7 +99,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a listener is closed without the others, and what waited there is accepted before.
     fn one_is_closed<D>() {
         let mut rig = two::<D>(&DriverConfig::default());
@@ -114,7 +114,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a shortage stops accepting everywhere and is reported once; each listener resumes when told to.
     fn a_shortage_stops_all<D>() {
         let mut rig = two::<D>(&DriverConfig { connections_max: 2, ..Default::default() });
@@ -139,7 +139,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: connections over a Unix socket behave as those over TCP: bytes both ways, end of input, close; and
     /// their peers have no address.
     fn unix_sockets<D>() {
@@ -184,7 +184,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: workers that share a socket accept each connection once, within their bounds, and what one
     /// may not accept the other does.
     fn shared_sockets_have_bounds<D>() {
@@ -211,7 +211,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a driver that closes a socket which another process keeps leaves most of a long queue to it, or a drain
     /// under overload would never end; and none of the queue is lost.
     fn a_kept_socket_is_left_to_others<D>() {
@@ -232,7 +232,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a driver that ends, or closes its listener, leaves a shared socket as it was: the other goes on,
     /// over whichever driver.
     fn a_shared_socket_outlives_a_driver<D>() {

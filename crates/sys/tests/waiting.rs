@@ -1,4 +1,4 @@
-//! Both drivers against the driver contract: waiting, being woken, and being waited for.
+//! The drivers against the driver contract: waiting, being woken, and being waited for.
 
 mod common;
 
@@ -13,7 +13,7 @@ use common::*;
 use highwater_core::driver::{Then, Wait};
 use highwater_core::time::Clock;
 
-on_both! {
+on_each! {
     /// Purpose: a timeout is kept from below, and zero does not wait.
     fn timeouts<D>() {
         let mut rig = Rig::<D>::new();
@@ -31,7 +31,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a wake from another thread ends a poll that would wait for ever, each time.
     fn waker_interrupts_a_poll<D>() {
         let mut rig = Rig::<D>::new();
@@ -58,7 +58,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: wakes before a poll coalesce into one, and what was written before each is seen.
     fn wakes_coalesce<D>() {
         let mut rig = Rig::<D>::new();
@@ -96,7 +96,7 @@ fn park(fd: BorrowedFd<'_>) -> bool {
     count == 1
 }
 
-on_both! {
+on_each! {
     /// Purpose: parked outside the driver, a waiter misses none of many requests.
     fn external_wait_loses_nothing<D>() {
         const ROUNDS: usize = 20_000;
@@ -135,7 +135,7 @@ on_both! {
     }
 }
 
-on_both! {
+on_each! {
     /// Purpose: a wake and a new connection end an external wait too.
     fn external_wait_is_woken<D>() {
         let mut rig = Rig::<D>::new();

@@ -1,4 +1,4 @@
-//! Shared by the tests of both drivers: a driver with a log of its events, and real clients.
+//! Shared by the tests of all drivers: a driver with a log of its events, and real clients.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses its part")]
 
 use std::collections::HashSet;
@@ -11,6 +11,7 @@ use highwater_core::driver::{
 };
 use highwater_core::time::Clock;
 use highwater_sys::epoll::Epoll;
+use highwater_sys::portable::Portable;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, probe};
 
@@ -53,9 +54,19 @@ impl Subject for Epoll {
     }
 }
 
-/// Runs the following test on both drivers.
+impl Subject for Portable {
+    fn start(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Self> {
+        Portable::new(listeners, config)
+    }
+
+    fn available() -> bool {
+        true
+    }
+}
+
+/// Runs the following test on each driver.
 #[macro_export]
-macro_rules! on_both {
+macro_rules! on_each {
     ($(#[$doc:meta])* fn $name:ident<$driver:ident>() $body:block) => {
         mod $name {
             #[allow(unused_imports)]
@@ -74,6 +85,11 @@ macro_rules! on_both {
             #[test]
             fn epoll() {
                 test::<highwater_sys::epoll::Epoll>();
+            }
+
+            #[test]
+            fn portable() {
+                test::<highwater_sys::portable::Portable>();
             }
         }
     };
