@@ -311,6 +311,12 @@ fn books() {
     let tag = changed.header("etag").expect("it has one");
     assert_eq!(all.call("DELETE", "/books/7", &format!("If-Match: {tag}\r\n"), "").status, 204);
     assert_eq!(all.get("/books/7", "").status, 404);
+    assert_eq!(all.call("PATCH", "/books/8", json, book(8)).status, 405);
+    let page = all.get("/books?page=2&per_page=10", "");
+    assert!(page.header("link").is_some_and(|link| link.contains("rel=\"next\"")));
+    let tag = page.header("etag").expect("it has one");
+    let again = format!("If-None-Match: {tag}\r\n");
+    assert_eq!(all.get("/books?page=2&per_page=10", &again).status, 304);
     assert_eq!(all.call("PUT", "/books/7", json, book(7)).status, 404);
     assert_eq!(all.call("POST", "/books", json, r#"{"title":"","author":"x"}"#).status, 422);
 

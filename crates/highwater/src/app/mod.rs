@@ -56,6 +56,8 @@ mod render;
 mod report;
 mod request;
 mod request_id;
+#[cfg(feature = "json")]
+pub mod resource;
 mod response;
 mod route;
 mod router;
