@@ -247,6 +247,18 @@ fn files() {
     assert_eq!(all.get("/files/", "").text(), "<p>index");
     let part = all.get("/files/a.txt", "Range: bytes=2-4\r\n");
     assert_eq!((part.status, part.text()), (206, "234"));
+    let parts = all.get("/files/a.txt", "Range: bytes=0-1,8-\r\n");
+    let kind = parts.header("content-type").expect("it has one").to_owned();
+    assert!(parts.status == 206 && kind.starts_with("multipart/byteranges; boundary="), "{kind}");
+    assert!(parts.text().contains("\r\n\r\n01\r\n") && parts.text().contains("\r\n\r\n89\r\n"));
+    let whole = all.get("/files/a.txt", "");
+    for (condition, validator) in
+        [("If-None-Match", "etag"), ("If-Modified-Since", "last-modified")]
+    {
+        let value = whole.header(validator).expect(validator);
+        let again = all.get("/files/a.txt", &format!("{condition}: {value}\r\n"));
+        assert_eq!((again.status, again.text()), (304, ""), "{condition}");
+    }
     assert_eq!(all.get("/files/a.txt", "Accept-Encoding: gzip\r\n").text(), "zipped");
     assert_eq!(all.get("/files/../Cargo.toml", "").status, 404);
 }

@@ -136,37 +136,13 @@ impl<R> Collection<R> {
         };
         self.documents = Some(Box::new(Documents([
             with(list, Box::new(move |operation| describe_list(operation, settings))),
-            with(
-                create,
-                Box::new(|operation| {
-                    R::Input::describe(operation);
-                    operation.answer_header("ETag", "The state of the item, for `If-Match`.");
-                    operation.answer_header("Location", "Where the item is.");
-                }),
-            ),
-            with(
-                show,
-                Box::new(|operation| {
-                    describe_item::<R::Id>(operation);
-                    describe_read(operation);
-                }),
-            ),
+            with(create, Box::new(describe_create::<R::Input>)),
+            with(show, Box::new(describe_show::<R::Id>)),
             with(
                 replace,
-                Box::new(move |operation| {
-                    describe_item::<R::Id>(operation);
-                    describe_change(operation, settings);
-                    R::Input::describe(operation);
-                    operation.answer_header("ETag", "The state of the item, for `If-Match`.");
-                }),
+                Box::new(move |operation| describe_replace::<R::Id, R::Input>(operation, settings)),
             ),
-            with(
-                delete,
-                Box::new(move |operation| {
-                    describe_item::<R::Id>(operation);
-                    describe_change(operation, settings);
-                }),
-            ),
+            with(delete, Box::new(move |operation| describe_change::<R::Id>(operation, settings))),
         ])));
         self
     }
@@ -194,6 +170,26 @@ fn describe_list(operation: &mut Operation<'_>, settings: Settings) {
     operation.answer_header("Link", "The pages around this one: `first`, `prev`, `next`, `last`.");
 }
 
+fn describe_create<I: DescribeInput>(operation: &mut Operation<'_>) {
+    I::describe(operation);
+    operation.answer_header("ETag", "The state of the item, for `If-Match`.");
+    operation.answer_header("Location", "Where the item is.");
+}
+
+fn describe_show<I: HasSchema>(operation: &mut Operation<'_>) {
+    describe_item::<I>(operation);
+    describe_read(operation);
+}
+
+fn describe_replace<I: HasSchema, T: DescribeInput>(
+    operation: &mut Operation<'_>,
+    settings: Settings,
+) {
+    describe_change::<I>(operation, settings);
+    T::describe(operation);
+    operation.answer_header("ETag", "The state of the item, for `If-Match`.");
+}
+
 fn describe_item<I: HasSchema>(operation: &mut Operation<'_>) {
     operation.last_path_parameter::<I>();
     operation.error(StatusCode::BAD_REQUEST, "The id is none (`invalid_path`).");
@@ -207,7 +203,8 @@ fn describe_read(operation: &mut Operation<'_>) {
     operation.answer::<()>(StatusCode::NOT_MODIFIED, "The client has this state already.");
 }
 
-fn describe_change(operation: &mut Operation<'_>, settings: Settings) {
+fn describe_change<I: HasSchema>(operation: &mut Operation<'_>, settings: Settings) {
+    describe_item::<I>(operation);
     Preconditions::describe(operation);
     if settings.if_match_required {
         operation.error(
