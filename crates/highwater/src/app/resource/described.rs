@@ -24,9 +24,9 @@ pub trait DescribedResource<M> {
     #[doc(hidden)]
     type Context: DescribeInput;
     #[doc(hidden)]
-    type Id: HasSchema;
+    type Id: HasSchema + 'static;
     #[doc(hidden)]
-    type Input: DescribeInput;
+    type Input: DescribeInput + 'static;
     #[doc(hidden)]
     type Item: HasSchema;
 }
