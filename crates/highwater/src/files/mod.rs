@@ -26,6 +26,7 @@ mod disk;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod place;
+mod source;
 mod stream;
 
 use std::fs::File;
@@ -203,13 +204,6 @@ impl StaticFiles {
         self.cache_bytes_max = bytes;
         self
     }
-
-    fn is_on_disk(&self) -> bool {
-        #[cfg(feature = "embedded")]
-        return self.embedded.is_none();
-        #[cfg(not(feature = "embedded"))]
-        true
-    }
 }
 
 impl Router {
@@ -351,14 +345,6 @@ impl Files {
         // The sort is stable: of equal ones, the order of the server.
         candidates.sort_by_key(|(coding, _)| std::cmp::Reverse(weights.of_coding(*coding)));
         candidates
-    }
-
-    fn is_file(&self, place: &str) -> io::Result<bool> {
-        #[cfg(feature = "embedded")]
-        if let Some(embedded) = self.settings.embedded {
-            return Ok(embedded.has(place));
-        }
-        Ok(matches!(self.settings.root.open(place)?, Found::File(..)))
     }
 
     /// The file that answers, from the disk or the program.
