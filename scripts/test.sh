@@ -79,7 +79,7 @@ has_privileges() {
 # An application may use each feature without the others. Only the library: its tests enable the features they need.
 check_features() {
   local feature
-  for feature in "" json cli tower headers cookies files compression validation auth jwt multipart openapi tls self-signed \
+  for feature in "" json cli tower headers cookies files embedded compression validation auth jwt multipart openapi tls self-signed \
     journal batcher kafka sim testing; do
     cargo clippy --quiet -p highwater --lib --no-default-features --features "$feature" --locked -- -D warnings || {
       printf 'test.sh: with no feature but "%s"\n' "$feature" >&2

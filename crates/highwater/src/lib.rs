@@ -93,6 +93,7 @@
 //! | `self-signed` | | a certificate for development, `Tls::self_signed()` |
 //! | `testing` | | [`testing::Client`]; for `[dev-dependencies]` |
 //! | `files` | | `files::StaticFiles`: a folder, served below a path |
+//! | `embedded` | | `StaticFiles::embedded`: a folder that is a part of the program |
 //! | `compression` | | `layers::compression`: gzip, brotli, zstd; builds libzstd, which needs a C compiler |
 //! | `validation` | | `Valid`: values that their own rules allow, by `#[derive(garde::Validate)]` |
 //! | `headers` | | `TypedHeader`, and the `headers` crate |

@@ -4,41 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use garde::Validate;
-use highwater::layers::etag;
-use highwater::openapi::{DescribeOutput, Operation, api};
-use highwater::{
-    Created, Error, IntoResponse, Json, NoContent, Path, Preconditions, Query, Response, Router,
-    State, StatusCode, Valid,
-};
+use highwater::resource::{Expected, Listing, Page, Resource, resource};
+use highwater::{Error, Json, Router, State, Valid};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// How many books a page has, unless it is said, and at most.
-const PER_PAGE: u32 = 20;
-const PER_PAGE_MAX: u32 = 100;
 
 /// How many books there are at most; beyond it 409. They are kept in memory.
 const BOOKS_MAX: usize = 10_000;
 
-/// The five routes of a resource.
+/// `/books` and `/books/{id}`.
 pub(crate) fn routes() -> Router {
     Router::new()
         .state(Arc::new(Shelf::default()))
-        .layer(etag())
-        .get("/books", api(list).operation_id("list_books").summary("A page of books").tag("books"))
-        .post("/books", api(create).operation_id("create_book").summary("A new book").tag("books"))
-        .get("/books/{id}", api(show).operation_id("show_book").summary("One book").tag("books"))
-        .put(
-            "/books/{id}",
-            api(replace).operation_id("replace_book").summary("Replaces a book").tag("books"),
-        )
-        .delete(
-            "/books/{id}",
-            api(remove).operation_id("remove_book").summary("Removes a book").tag("books"),
-        )
+        .resource("/books", resource(Books).described("book", "books"))
 }
 
-type Books = State<Arc<Shelf>>;
+struct Books;
 
 #[derive(Clone, Deserialize, Serialize, JsonSchema, Validate)]
 struct NewBook {
@@ -53,11 +34,8 @@ struct Book {
     id: u64,
     #[serde(flatten)]
     book: NewBook,
-}
-
-/// A book and its state, which `ETag` names.
-struct Stored {
-    book: Book,
+    /// The state that it is in: of all changes, so that none comes back.
+    #[serde(skip)]
     version: u64,
 }
 
@@ -66,9 +44,8 @@ struct Shelf(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    books: BTreeMap<u64, Stored>,
+    books: BTreeMap<u64, Book>,
     last_id: u64,
-    /// Of all changes: no state comes back.
     last_version: u64,
 }
 
@@ -79,136 +56,71 @@ impl Shelf {
 }
 
 impl Inner {
-    fn put(&mut self, id: u64, book: NewBook) -> Tagged {
+    fn put(&mut self, id: u64, book: NewBook) -> Book {
         self.last_version += 1;
-        let stored = Stored { book: Book { id, book }, version: self.last_version };
-        let tagged = Tagged::of(&stored);
-        self.books.insert(id, stored);
-        tagged
-    }
-
-    fn tag(&self, id: u64) -> Option<String> {
-        self.books.get(&id).map(|stored| tag(stored.version))
+        let book = Book { id, book, version: self.last_version };
+        self.books.insert(id, book.clone());
+        book
     }
 }
 
-fn tag(version: u64) -> String {
-    format!("\"{version}\"")
-}
+impl Resource for Books {
+    type Context = State<Arc<Shelf>>;
+    type Id = u64;
+    type Input = Valid<Json<NewBook>>;
+    type Item = Book;
 
-/// A book with its `ETag`.
-struct Tagged {
-    book: Book,
-    tag: String,
-}
-
-impl Tagged {
-    fn of(stored: &Stored) -> Self {
-        Tagged { book: stored.book.clone(), tag: tag(stored.version) }
+    fn list(&self, State(shelf): Self::Context, page: Page) -> Result<Listing<Book>, Error> {
+        let inner = shelf.lock();
+        let items = inner.books.values().skip(page.offset_usize()).take(page.limit());
+        Ok(Listing::new(items.cloned().collect()).total(inner.books.len()))
     }
-}
 
-impl IntoResponse for Tagged {
-    fn into_response(self) -> Response {
-        ([("etag", self.tag)], Json(self.book)).into_response()
+    fn create(
+        &self,
+        State(shelf): Self::Context,
+        Valid(Json(book)): Self::Input,
+    ) -> Result<(u64, Book), Error> {
+        let mut inner = shelf.lock();
+        if inner.books.len() == BOOKS_MAX {
+            return Err(Error::conflict(format!(
+                "there are {BOOKS_MAX} books, and there may be no more"
+            )));
+        }
+        inner.last_id += 1;
+        let id = inner.last_id;
+        Ok((id, inner.put(id, book)))
     }
-}
 
-impl DescribeOutput for Tagged {
-    fn describe(operation: &mut Operation<'_>) {
-        Json::<Book>::describe(operation);
-        operation.answer_header("ETag", "The state of the book, for `If-Match`.");
+    fn show(&self, State(shelf): Self::Context, id: u64) -> Result<Option<Book>, Error> {
+        Ok(shelf.lock().books.get(&id).cloned())
     }
-}
 
-#[derive(Deserialize, JsonSchema, Validate)]
-struct PageQuery {
-    /// From 1.
-    #[garde(range(min = 1))]
-    #[serde(default = "first")]
-    page: u32,
-    #[garde(range(min = 1, max = PER_PAGE_MAX))]
-    #[serde(default = "per_page")]
-    per_page: u32,
-}
-
-fn first() -> u32 {
-    1
-}
-
-fn per_page() -> u32 {
-    PER_PAGE
-}
-
-#[derive(Serialize, JsonSchema)]
-struct Page {
-    items: Vec<Book>,
-    page: u32,
-    per_page: u32,
-    /// Of all pages.
-    total: usize,
-}
-
-fn list(
-    State(shelf): Books,
-    Valid(Query(PageQuery { page, per_page })): Valid<Query<PageQuery>>,
-) -> Json<Page> {
-    let inner = shelf.lock();
-    let before = (u64::from(page) - 1) * u64::from(per_page);
-    let before = usize::try_from(before).unwrap_or(usize::MAX);
-    let items = inner.books.values().skip(before).take(per_page as usize);
-    let items = items.map(|stored| stored.book.clone()).collect();
-    Json(Page { items, page, per_page, total: inner.books.len() })
-}
-
-/// An answer with a `Location`.
-type Located<T> = ([(&'static str, String); 1], T);
-
-fn create(
-    State(shelf): Books,
-    Valid(Json(book)): Valid<Json<NewBook>>,
-) -> Result<Located<Created<Tagged>>, Error> {
-    let mut inner = shelf.lock();
-    if inner.books.len() == BOOKS_MAX {
-        return Err(Error::conflict(format!(
-            "there are {BOOKS_MAX} books, and there may be no more"
-        )));
+    fn replace(
+        &self,
+        State(shelf): Self::Context,
+        id: u64,
+        Valid(Json(book)): Self::Input,
+        expected: &Expected<Book>,
+    ) -> Result<Book, Error> {
+        let mut inner = shelf.lock();
+        expected.check(inner.books.get(&id))?;
+        Ok(inner.put(id, book))
     }
-    inner.last_id += 1;
-    let id = inner.last_id;
-    let tagged = inner.put(id, book);
-    Ok(([("location", format!("/books/{id}"))], Created(tagged)))
-}
 
-fn show(State(shelf): Books, Path(id): Path<u64>) -> Option<Tagged> {
-    shelf.lock().books.get(&id).map(Tagged::of)
-}
-
-fn replace(
-    State(shelf): Books,
-    Path(id): Path<u64>,
-    conditions: Preconditions,
-    Valid(Json(book)): Valid<Json<NewBook>>,
-) -> Result<Tagged, Error> {
-    let mut inner = shelf.lock();
-    let tag = inner.tag(id);
-    conditions.check(tag.as_deref())?;
-    match tag {
-        Some(_) => Ok(inner.put(id, book)),
-        None => Err(unknown(id)),
+    fn delete(
+        &self,
+        State(shelf): Self::Context,
+        id: u64,
+        expected: &Expected<Book>,
+    ) -> Result<(), Error> {
+        let mut inner = shelf.lock();
+        expected.check(inner.books.get(&id))?;
+        inner.books.remove(&id);
+        Ok(())
     }
-}
 
-fn remove(
-    State(shelf): Books,
-    Path(id): Path<u64>,
-    conditions: Preconditions,
-) -> Result<NoContent, Error> {
-    let mut inner = shelf.lock();
-    conditions.check(inner.tag(id).as_deref())?;
-    inner.books.remove(&id).map(|_| NoContent).ok_or_else(|| unknown(id))
-}
-
-fn unknown(id: u64) -> Error {
-    Error::new(StatusCode::NOT_FOUND, "not_found", format!("there is no book {id}"))
+    fn version(book: &Book) -> String {
+        book.version.to_string()
+    }
 }

@@ -247,6 +247,18 @@ fn files() {
     assert_eq!(all.get("/files/", "").text(), "<p>index");
     let part = all.get("/files/a.txt", "Range: bytes=2-4\r\n");
     assert_eq!((part.status, part.text()), (206, "234"));
+    let parts = all.get("/files/a.txt", "Range: bytes=0-1,8-\r\n");
+    let kind = parts.header("content-type").expect("it has one").to_owned();
+    assert!(parts.status == 206 && kind.starts_with("multipart/byteranges; boundary="), "{kind}");
+    assert!(parts.text().contains("\r\n\r\n01\r\n") && parts.text().contains("\r\n\r\n89\r\n"));
+    let whole = all.get("/files/a.txt", "");
+    for (condition, validator) in
+        [("If-None-Match", "etag"), ("If-Modified-Since", "last-modified")]
+    {
+        let value = whole.header(validator).expect(validator);
+        let again = all.get("/files/a.txt", &format!("{condition}: {value}\r\n"));
+        assert_eq!((again.status, again.text()), (304, ""), "{condition}");
+    }
     assert_eq!(all.get("/files/a.txt", "Accept-Encoding: gzip\r\n").text(), "zipped");
     assert_eq!(all.get("/files/../Cargo.toml", "").status, 404);
 }
@@ -311,6 +323,12 @@ fn books() {
     let tag = changed.header("etag").expect("it has one");
     assert_eq!(all.call("DELETE", "/books/7", &format!("If-Match: {tag}\r\n"), "").status, 204);
     assert_eq!(all.get("/books/7", "").status, 404);
+    assert_eq!(all.call("PATCH", "/books/8", json, book(8)).status, 405);
+    let page = all.get("/books?page=2&per_page=10", "");
+    assert!(page.header("link").is_some_and(|link| link.contains("rel=\"next\"")));
+    let tag = page.header("etag").expect("it has one");
+    let again = format!("If-None-Match: {tag}\r\n");
+    assert_eq!(all.get("/books?page=2&per_page=10", &again).status, 304);
     assert_eq!(all.call("PUT", "/books/7", json, book(7)).status, 404);
     assert_eq!(all.call("POST", "/books", json, r#"{"title":"","author":"x"}"#).status, 422);
 

@@ -49,6 +49,16 @@ impl Drain {
 }
 
 impl Draining {
+    /// A signal that [`Draining::begin`] gives.
+    pub(crate) fn new() -> Self {
+        Draining(Arc::default())
+    }
+
+    /// Begins the drain.
+    pub(crate) fn begin(&self) {
+        self.0.begin();
+    }
+
     /// The signal of one server.
     pub(super) fn of(drain: &Arc<Drain>) -> Self {
         Draining(Arc::clone(drain))

@@ -35,6 +35,7 @@ mod finisher;
 mod fixed;
 mod guard;
 mod handler;
+mod hooks;
 mod into_response;
 mod job;
 pub mod layer;
@@ -56,6 +57,8 @@ mod render;
 mod report;
 mod request;
 mod request_id;
+#[cfg(feature = "json")]
+pub mod resource;
 mod response;
 mod route;
 mod router;
@@ -99,6 +102,7 @@ pub(crate) use handler::Callable;
 pub use handler::{Blocking, Endpoint, Handler, Kind, blocking};
 #[cfg(feature = "files")]
 pub(crate) use handler::{LookedUp, Lookup};
+pub use hooks::HOOK_TIME_MAX;
 pub use into_response::{Html, IntoResponse, Redirect};
 pub use layer::{Layer, Next};
 pub use map_body::BodyPieces;
@@ -124,6 +128,7 @@ pub(crate) use body::{
 pub(crate) use guard::{
     Guarded, GuardedFuture, Panic, drop_guarded, guarded, has_notes as has_panicked,
 };
+pub(crate) use hooks::{Done, Hook, Step};
 pub(crate) use job::Job;
 #[cfg(test)]
 pub(crate) use job::Submit;

@@ -13,6 +13,7 @@ use http::Method;
 use super::client_keys::ClientKeys;
 use super::error::Error;
 use super::handler::Handler;
+use super::hooks::Hook;
 use super::into_response::IntoResponse;
 use super::layer::{IntoLayer, Layer};
 use super::route::{Fallback, Route};
@@ -100,6 +101,7 @@ pub struct Router {
     pub(super) trailing_slash: Option<TrailingSlash>,
     /// Prefixes, and the routes that answer everything at and below them.
     pub(super) mounts: Vec<(String, [Route; 3])>,
+    pub(super) hooks: Vec<Hook>,
 }
 
 pub(super) struct GivenState {

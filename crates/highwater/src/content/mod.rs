@@ -5,6 +5,7 @@
 
 #[cfg(any(feature = "compression", feature = "files"))]
 pub(crate) mod coding;
+pub(crate) mod entity_tag;
 #[cfg(feature = "files")]
 pub(crate) mod media_type;
 pub(crate) mod precondition;

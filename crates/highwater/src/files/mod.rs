@@ -3,9 +3,10 @@
 //! ```text
 //!  path ─▶ place.rs   a name below the root, or 404
 //!            ├─ cache.rs    small files, compared with the disk by one `stat`: answered on the worker
-//!            └─ disk.rs     opened below the root, on the pool
-//!                 ├─ small    read whole, and kept
-//!                 └─ large    stream.rs: read off the worker, a piece at a time
+//!            ├─ disk.rs     opened below the root, on the pool
+//!            │    ├─ small    read whole, and kept
+//!            │    └─ large    stream.rs: read off the worker, a piece at a time
+//!            └─ embedded.rs a part of the program: answered on the worker
 //!          ─▶ answer.rs   conditions, ranges, fields
 //! ```
 //!
@@ -22,7 +23,10 @@
 mod answer;
 mod cache;
 mod disk;
+#[cfg(feature = "embedded")]
+mod embedded;
 mod place;
+mod source;
 mod stream;
 
 use std::fs::File;
@@ -95,6 +99,8 @@ const SIBLINGS: [(Coding, &str); 3] =
 #[must_use = "give it to `Router::files`"]
 pub struct StaticFiles {
     root: Root,
+    #[cfg(feature = "embedded")]
+    embedded: Option<embedded::Embedded>,
     index: Option<String>,
     single_page: Option<String>,
     is_precompressed: bool,
@@ -111,6 +117,8 @@ impl StaticFiles {
     pub fn new(folder: impl AsRef<Path>) -> Self {
         StaticFiles {
             root: Root(folder.as_ref().to_owned()),
+            #[cfg(feature = "embedded")]
+            embedded: None,
             index: Some(String::from("index.html")),
             single_page: None,
             is_precompressed: false,
@@ -233,6 +241,9 @@ enum Target {
 
 impl Lookup for Files {
     fn known(&self, request: &Request<'_>) -> Option<Response> {
+        if !self.settings.is_on_disk() {
+            return Some(self.look_up(request));
+        }
         let place = match self.target(request) {
             Target::File(place) => place,
             Target::Folder(folder) => match &self.settings.index {
@@ -251,8 +262,11 @@ impl Lookup for Files {
     }
 
     fn problems(&self) -> Vec<String> {
-        let root = self.settings.root.problem();
-        root.into_iter().chain(self.settings.problems.iter().cloned()).collect()
+        let root = Some(&self.settings.root).filter(|_| self.settings.is_on_disk());
+        root.and_then(Root::problem)
+            .into_iter()
+            .chain(self.settings.problems.iter().cloned())
+            .collect()
     }
 }
 
@@ -299,9 +313,8 @@ impl Files {
         if let Some(representation) = self.read(&place, request)? {
             return Ok(self.finish(representation.answer(request, now())));
         }
-        let root = &self.settings.root;
         if let (false, Some(index)) = (is_folder, &self.settings.index)
-            && matches!(root.open(&format!("{place}/{index}"))?, Found::File(..))
+            && self.is_file(&format!("{place}/{index}"))?
         {
             return Ok(redirect(request));
         }
@@ -334,8 +347,12 @@ impl Files {
         candidates
     }
 
-    /// The file that answers, from the disk.
+    /// The file that answers, from the disk or the program.
     fn read(&self, place: &str, request: &Request<'_>) -> io::Result<Option<Representation>> {
+        #[cfg(feature = "embedded")]
+        if let Some(embedded) = self.settings.embedded {
+            return Ok(self.read_embedded(embedded, place, request));
+        }
         let mut absent = Vec::new();
         for (coding, suffix) in self.candidates(request) {
             let name = format!("{place}{suffix}");

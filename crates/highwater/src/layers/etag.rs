@@ -1,6 +1,5 @@
 //! Entity tags for what handlers answer, and 304 for clients that have it already.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use highwater_core::http_date;
@@ -8,6 +7,7 @@ use highwater_core::time::UnixSeconds;
 use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::app::{Error, IntoResponse, Layer, Request, Response};
+use crate::content::entity_tag;
 use crate::content::precondition::{Validators, Verdict, judge};
 
 /// Gives content an `ETag`, and answers 304 to clients that have it already (RFC 9110 §13).
@@ -43,9 +43,9 @@ pub fn etag() -> Layer {
 
 fn validate(request: &Request<'_>, response: &mut Response) {
     if response.header("etag").is_none()
-        && let Some(tag) = response.body().as_bytes().map(tag)
+        && let Some(tag) = response.body().as_bytes().map(entity_tag::of_content)
     {
-        response.set_header(header::ETAG, tag);
+        response.set_header(header::ETAG, HeaderValue::try_from(tag).expect("it is ASCII"));
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = UnixSeconds(now.as_secs());
@@ -54,32 +54,7 @@ fn validate(request: &Request<'_>, response: &mut Response) {
     let validators = Validators { tag: response.header("etag"), modified };
     match judge(request.headers(), true, validators, now) {
         Verdict::Proceed => {}
-        Verdict::NotModified => {
-            response.set_status(StatusCode::NOT_MODIFIED);
-            response.take_body();
-            for name in [
-                header::CONTENT_TYPE,
-                header::CONTENT_LENGTH,
-                header::CONTENT_ENCODING,
-                header::CONTENT_LANGUAGE,
-                header::CONTENT_RANGE,
-            ] {
-                response.remove_header(&name);
-            }
-        }
+        Verdict::NotModified => response.make_not_modified(),
         Verdict::Failed => *response = Error::precondition_failed().into_response(),
     }
-}
-
-/// A tag of these bytes, the same in every process. It tells content apart that differs by accident; it need not withstand
-/// somebody who makes two contents of one tag on purpose, who could only keep a client from seeing his own.
-fn tag(content: &[u8]) -> HeaderValue {
-    let hash = |seed: u8| {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u8(seed);
-        hasher.write(content);
-        hasher.finish()
-    };
-    let tag = format!("\"{:x}-{:016x}{:016x}\"", content.len(), hash(0), hash(1));
-    HeaderValue::try_from(tag).expect("it is ASCII")
 }

@@ -9,6 +9,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use super::config::{Pin, ServerConfig};
 use super::environment;
 use super::error::ServerError;
+use super::hooks::Hooks;
 use super::listen::{bind_metrics, listen};
 use super::listener::Listen;
 use super::observer::{Observer, endpoint_names};
@@ -154,18 +155,21 @@ impl Server {
     /// See [`Server::run`].
     pub fn start(mut self) -> Result<Running, ServerError> {
         let config = self.settings()?;
-        let Server { router, readiness, metrics, listener, tls, .. } = self;
+        let Server { mut router, readiness, metrics, listener, tls, .. } = self;
         logging::install(config.log);
         let at_end = FlushAtEnd;
         if metrics.has_begun() {
             return Err(ServerError::Metrics);
         }
+        let hooks = router.take_hooks();
         let app = router.build().map_err(ServerError::Build)?;
         let chosen = transport::choose(config.transport).map_err(ServerError::Transport)?;
         let cores = cpu::allowed().unwrap_or_default();
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
         let connections_max = connections_max(&config)?;
         let tls = Prepared::new(tls, &config, listener.is_some()).map_err(ServerError::Settings)?;
+        // Whoever comes before they are done is refused, and tries again or elsewhere.
+        let hooks = Hooks::start(hooks)?;
         // All of them before anything accepts: if one cannot be bound, nobody has been let in at another.
         let listeners = listen(listener, &config, workers, tls.is_some())?;
         let observed = config.metrics.map(|wanted| bind_metrics(wanted, &config)).transpose()?;
@@ -183,6 +187,7 @@ impl Server {
         let phase = Arc::new(Phase::default());
         let watch = Watch::new(Arc::clone(&phase), &metrics, &readiness);
         let watch = watch.map_err(ServerError::Worker)?;
+        hooks.iter().for_each(|hooks| hooks.wakes(&watch.waker));
         let url = listeners.first_tcp().map(|(address, is_tls)| {
             let scheme = if is_tls { "https" } else { "http" };
             format!("{scheme}://{address}/")
@@ -200,6 +205,7 @@ impl Server {
             readiness,
             pool: pool(&config, &metrics),
             admission: None,
+            hooks,
             counted: (0..workers).map(|index| metrics.worker(index)).collect(),
             has_stopped: false,
             _sampler: sampler,

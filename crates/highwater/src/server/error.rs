@@ -24,6 +24,8 @@ pub enum ServerError {
     Transport(String),
     /// The requested gate or limiter does not work here; says why, and what to do instead.
     Admission(String),
+    /// A start hook of the application failed, panicked, or took too long; says which.
+    Hook(String),
     /// A worker could not start, or its driver failed.
     Worker(io::Error),
     /// The [`Metrics`] describe another server, or one that could not start; make new ones.
@@ -68,7 +70,8 @@ impl fmt::Display for ServerError {
             ServerError::Bind(_, error) => write!(f, "{error}"),
             ServerError::Settings(reason)
             | ServerError::Transport(reason)
-            | ServerError::Admission(reason) => f.write_str(reason),
+            | ServerError::Admission(reason)
+            | ServerError::Hook(reason) => f.write_str(reason),
             ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
             ServerError::Metrics => f.write_str(
                 "these metrics describe another server already; each needs `Metrics::new()` of its own",
@@ -116,6 +119,7 @@ impl From<ServerError> for io::Error {
             ServerError::Bind(_, ref cause)
             | ServerError::Worker(ref cause)
             | ServerError::Signals(ref cause) => cause.kind(),
+            ServerError::Hook(_) => io::ErrorKind::Other,
             ServerError::Build(_)
             | ServerError::Transport(_)
             | ServerError::Admission(_)

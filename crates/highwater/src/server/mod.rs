@@ -6,6 +6,7 @@
 //!     │
 //!     ├──▶ running: until when, and how it ends;  serve: the same in an async main;  supervisor: READY, STOPPING
 //!     ├──▶ tls/: certificates, and the seal of connections over rustls
+//!     ├──▶ hooks: what the application does before, beside and after serving
 //!     ├──▶ observer, port: the metrics port
 //!     └──▶ threads: one thread per worker, and what happens when one dies
 //!            └──▶ worker/ ─ run: where it waits
@@ -22,6 +23,7 @@ mod builder;
 mod config;
 mod environment;
 mod error;
+mod hooks;
 mod listen;
 mod listener;
 mod observer;

@@ -13,6 +13,7 @@ use highwater_sys::signal::{Signal, Signals};
 use highwater_sys::{Address, SocketFile, Waker};
 
 use super::error::ServerError;
+use super::hooks::Hooks;
 use super::observer::Observer;
 use super::pool::Pool;
 use super::stop::{Stop, Stopper};
@@ -45,6 +46,7 @@ pub struct Running {
     pub(super) readiness: Readiness,
     pub(super) pool: Pool,
     pub(super) admission: Option<RunningAdmission>,
+    pub(super) hooks: Option<Hooks>,
     /// The counters of each worker.
     pub(super) counted: Vec<Arc<WorkerMetrics>>,
     pub(super) has_stopped: bool,
@@ -204,14 +206,17 @@ impl Running {
         self.readiness.drain();
         // While the workers still accept: a successor replaces only the file of a socket that is dead.
         self.files.clear();
+        self.hooks.iter().for_each(Hooks::drain);
         self.workers.drain();
         self.until_ended(self.drain_timeout, ends)?;
         if !self.workers.has_ended() {
             self.workers.cut();
-            self.until_ended(CUT_GRACE, Ends::default())?;
+            self.until_cut()?;
         }
         let outcome = self.workers.join();
         self.pool.close();
+        // Dropping them runs what the application does last.
+        drop(self.hooks.take());
         let observed = match self.observer.take() {
             // Scrapers keep their connections open; the drain does not wait for them.
             Some(mut observer) => observer.workers.end_now(),
@@ -232,14 +237,29 @@ impl Running {
         self.counted.iter().map(|worker| worker.requests()).sum()
     }
 
-    /// Waits until all workers have ended, for at most `timeout`, or until one of `ends` asks to cut.
+    /// Whether all workers and the application's tasks have ended.
+    fn has_ended(&self) -> bool {
+        self.workers.has_ended() && self.hooks.as_ref().is_none_or(Hooks::have_ended)
+    }
+
+    /// Waits until all workers and tasks have ended, for at most `timeout`, or until one of `ends` asks to cut.
     fn until_ended(&self, timeout: Duration, ends: Ends<'_>) -> Result<(), ServerError> {
         let begun = Instant::now();
-        while !self.workers.has_ended() {
+        while !self.has_ended() {
             let left = timeout.saturating_sub(begun.elapsed());
             if left.is_zero() || ends.wait(&self.watch.waker, Some(left), true)?.is_some() {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Waits until the workers have closed what was cut.
+    fn until_cut(&self) -> Result<(), ServerError> {
+        let begun = Instant::now();
+        while !self.workers.has_ended() && begun.elapsed() < CUT_GRACE {
+            let left = CUT_GRACE.saturating_sub(begun.elapsed());
+            Ends::default().wait(&self.watch.waker, Some(left), true)?;
         }
         Ok(())
     }

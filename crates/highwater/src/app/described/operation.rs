@@ -238,6 +238,19 @@ impl<'d> Operation<'d> {
         }
     }
 
+    /// The last of the route's parameters is a `T`.
+    pub(in crate::app) fn last_path_parameter<T: HasSchema + ?Sized>(&mut self) {
+        let Some(name) = self.names.last().cloned() else { return };
+        let mut schema = self.schemas.input_inline::<T>();
+        let description = take_description(&mut schema);
+        self.parameter("path", &name, true, schema, description.as_deref());
+    }
+
+    /// Its query may have this parameter.
+    pub(in crate::app) fn query_parameter(&mut self, name: &str, schema: Value, description: &str) {
+        self.parameter("query", name, false, schema, Some(description));
+    }
+
     /// Describes the route's parameters that no argument takes.
     pub(in crate::app) fn finish_path(&mut self) {
         let is_there = |name: &String| {

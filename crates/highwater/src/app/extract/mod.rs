@@ -40,6 +40,8 @@ pub use head::{Cookies, FromHeader, Header, MatchedPath, PeerAddr, RawQuery};
 #[cfg(feature = "json")]
 pub use json::Json;
 #[cfg(feature = "json")]
+pub(in crate::app) use path::LastParameter;
+#[cfg(feature = "json")]
 pub use path::Path;
 pub use peer_certificates::PeerCertificates;
 pub use preconditions::Preconditions;

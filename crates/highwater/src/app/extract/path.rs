@@ -52,6 +52,28 @@ impl<T: DeserializeOwned> FromRequest for Path<T> {
     }
 }
 
+/// The last parameter of a path, whatever comes before it.
+#[derive(Debug)]
+pub(in crate::app) struct LastParameter<T>(pub(in crate::app) T);
+
+impl<T: DeserializeOwned> FromRequest for LastParameter<T> {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        let parameters = Parameters { request };
+        let index = parameters.len().checked_sub(1);
+        let index = index.ok_or_else(|| Error::internal("the route has no parameters"))?;
+        let value = parameters.at(index, |text| T::deserialize(text));
+        value.map(LastParameter).map_err(|failure| match failure {
+            Failure::Value(message) | Failure::Refused(message) => {
+                Error::bad_request(message).with_code("invalid_path")
+            }
+            Failure::Shape(message) => Error::internal(format!(
+                "the id of a resource is one segment of its path, and cannot be a `{}`: {message}",
+                std::any::type_name::<T>()
+            )),
+        })
+    }
+}
+
 /// The name in errors about all parameters together.
 #[cold]
 fn of_all(request: &Request<'_>, message: &str) -> String {

@@ -4,11 +4,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use highwater_core::http::{Fields, OwnedHead};
 use highwater_core::time::UnixSeconds;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, header};
 
 use super::FromRequest;
 use crate::app::error::Error;
 use crate::app::request::Request;
+use crate::app::response::Response;
 use crate::content::precondition::{Validators, Verdict, judge};
 
 /// The conditions under which a client wants its request to be done (`If-Match`, `If-None-Match`, RFC 9110 §13.1): so that two
@@ -50,10 +51,17 @@ impl Preconditions {
     /// # Errors
     /// 412 `precondition_failed` if the request is about another state.
     pub fn check(&self, tag: Option<&str>) -> Result<(), Error> {
-        let Some(head) = &self.head else { return Ok(()) };
+        match self.judge(tag) {
+            Verdict::Proceed | Verdict::NotModified => Ok(()),
+            Verdict::Failed => Err(Error::precondition_failed()),
+        }
+    }
+
+    pub(in crate::app) fn judge(&self, tag: Option<&str>) -> Verdict {
+        let Some(head) = &self.head else { return Verdict::Proceed };
         let head = head.head();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let verdict = match tag {
+        match tag {
             Some(tag) => {
                 let validators = Validators { tag: Some(tag.as_bytes()), modified: None };
                 judge(head.headers(), self.is_read, validators, UnixSeconds(now.as_secs()))
@@ -61,11 +69,13 @@ impl Preconditions {
             // Nothing matches what is not there, not even `*`.
             None if head.headers().get("if-match").is_some() => Verdict::Failed,
             None => Verdict::Proceed,
-        };
-        match verdict {
-            Verdict::Proceed | Verdict::NotModified => Ok(()),
-            Verdict::Failed => Err(Error::precondition_failed()),
         }
+    }
+
+    /// Whether the client says which state it has read.
+    #[cfg(feature = "json")]
+    pub(in crate::app) fn has_if_match(&self) -> bool {
+        self.head.as_ref().is_some_and(|head| head.head().headers().get("if-match").is_some())
     }
 }
 
@@ -92,5 +102,22 @@ impl Error {
     pub fn precondition_failed() -> Self {
         let message = "the resource is not in the state that the request's condition names";
         Error::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", message)
+    }
+}
+
+impl Response {
+    /// Makes it the 304 that stands for it: the same fields but those that describe content.
+    pub(crate) fn make_not_modified(&mut self) {
+        self.set_status(StatusCode::NOT_MODIFIED);
+        self.take_body();
+        for name in [
+            header::CONTENT_TYPE,
+            header::CONTENT_LENGTH,
+            header::CONTENT_ENCODING,
+            header::CONTENT_LANGUAGE,
+            header::CONTENT_RANGE,
+        ] {
+            self.remove_header(&name);
+        }
     }
 }

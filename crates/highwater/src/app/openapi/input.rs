@@ -33,6 +33,10 @@ nothing_that_clients_choose! {
     Method Version Uri HeaderMap RawQuery PeerAddr MatchedPath Cookies Disconnected Draining AcceptLanguage
 }
 
+impl DescribeInput for () {
+    fn describe(_: &mut Operation<'_>) {}
+}
+
 impl<T> DescribeInput for State<T> {
     fn describe(_: &mut Operation<'_>) {}
 }

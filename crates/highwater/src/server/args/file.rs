@@ -5,9 +5,11 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
+
+use super::source::Place;
 
 /// Largest configuration file, in bytes: far more than every setting there is.
 const SIZE_MAX: u64 = 1 << 20;
@@ -15,7 +17,6 @@ const SIZE_MAX: u64 = 1 << 20;
 /// The settings of a file.
 #[derive(Debug)]
 pub(super) struct File {
-    pub(super) path: PathBuf,
     pub(super) entries: Vec<Entry>,
 }
 
@@ -23,8 +24,7 @@ pub(super) struct File {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) key: String,
-    /// Counted from 1.
-    pub(super) line: usize,
+    pub(super) place: Place,
     /// More than one if it is an array.
     pub(super) values: Vec<String>,
     pub(super) is_array: bool,
@@ -54,10 +54,16 @@ impl File {
                 )
             })?;
             let line = line_of(text, key.span().start);
-            entries.push(Entry { key: key.get_ref().to_string(), line, values, is_array });
+            let place = Place { path: path.to_owned(), line };
+            entries.push(Entry { key: key.get_ref().to_string(), place, values, is_array });
         }
-        entries.sort_by_key(|entry| entry.line);
-        Ok(File { path: path.to_owned(), entries })
+        entries.sort_by_key(|entry| entry.place.line);
+        Ok(File { entries })
+    }
+
+    /// The setting called `key`.
+    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.key == key)
     }
 }
 
@@ -104,7 +110,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<Vec<(String, usize, Vec<String>)>, String> {
         let file = File::parse(Path::new("a.toml"), text)?;
-        Ok(file.entries.into_iter().map(|e| (e.key, e.line, e.values)).collect())
+        Ok(file.entries.into_iter().map(|e| (e.key, e.place.line, e.values)).collect())
     }
 
     /// Purpose: every scalar becomes the word one would have typed, and knows its line.

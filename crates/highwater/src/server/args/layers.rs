@@ -9,10 +9,10 @@
 //!
 //! Invariant: each setting has exactly one source by the time its value is parsed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -20,16 +20,17 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
 
 use super::ServerArgs;
-use super::file::{self, Entry, File};
+use super::file::{Entry, File};
 use super::idle::Idle;
+use super::profile;
+use super::secret::{Held, Secrets, shown};
 use super::source::{Source, told};
+use super::variable::{PREFIX, variable};
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
 use crate::choice::listed;
 use crate::server::config::{ServerConfig, clash};
 use crate::server::listen;
 use crate::server::listener::Listen;
-
-const PREFIX: &str = "HIGHWATER_";
 
 /// Reads the program's settings from its flags, the environment and the file given to `--config`.
 /// Ends the program on a mistake (status 2), after `--help` and after `--version` (status 0).
@@ -37,6 +38,10 @@ const PREFIX: &str = "HIGHWATER_";
 /// Every argument of `P` with a long name can be set in all three ways, under the same name:
 /// `--idle-timeout 5s`, `HIGHWATER_IDLE_TIMEOUT=5s` (or the variable it names itself with
 /// `#[arg(env)]`), `idle-timeout = "5s"`. Arguments of subcommands take no part in the file.
+///
+/// `--profile prod` also reads `config.prod.toml` beside `config.toml`, which it overrides. An argument with
+/// `#[arg(env = "API_KEY", hide_env_values = true)]` is a secret: `API_KEY_FILE` may name a file that holds its value, and
+/// messages do not show it.
 pub fn parse<P: Parser>() -> P {
     parse_checked(|_| Vec::new())
 }
@@ -71,16 +76,19 @@ pub fn try_parse_checked_from<P: Parser>(
 ) -> Result<P, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
     let environment: BTreeMap<OsString, OsString> = environment.into_iter().collect();
-    let mut command = complete(P::command());
-    refuse_near_misses(&mut command, &environment)?;
+    let command = P::command();
+    let secrets = Secrets::of(&command, |arg| setting(arg).map(variable));
+    let mut command = complete(command);
+    refuse_near_misses(&mut command, &secrets, &environment)?;
 
     let typed = match lenient(command.clone()).try_get_matches_from(&args) {
         Ok(matches) => matches,
         // A request for help or the version: this time with the names of the variables.
         Err(request) => return Err(command.try_get_matches_from(&args).err().unwrap_or(request)),
     };
-    let file = read_file(&mut command, &typed, &environment)?;
-    let layers = Layers::merge(&mut command, &typed, &environment, file.as_ref())?;
+    let files = profile::read(&mut command, &typed, &environment)?;
+    secrets.lend(&mut command, &typed, &environment)?;
+    let layers = Layers::merge(&mut command, &typed, &environment, &files, &secrets)?;
 
     let mut words = args.iter().take(1).cloned().collect::<Vec<_>>();
     words.extend(layers.words.iter().cloned());
@@ -136,11 +144,16 @@ fn complete(command: Command) -> Command {
         .value_parser(clap::value_parser!(PathBuf))
         .action(ArgAction::Set)
         .help("Read settings from this TOML file");
+    let profile = Arg::new("profile")
+        .long("profile")
+        .value_name("NAME")
+        .action(ArgAction::Set)
+        .help("Read NAME's file beside that of --config, too: config.NAME.toml beside config.toml. It overrides that");
     let notes = match command.get_after_help() {
         Some(own) => format!("{own}\n\n{}", notes(command.get_name())),
         None => notes(command.get_name()),
     };
-    command.arg(config).after_help(notes).mut_args(|arg| match setting(&arg) {
+    command.arg(config).arg(profile).after_help(notes).mut_args(|arg| match setting(&arg) {
         Some(name) if arg.get_env().is_none() => {
             let variable = variable(name);
             arg.env(variable).hide_env(true)
@@ -150,16 +163,12 @@ fn complete(command: Command) -> Command {
     })
 }
 
-/// The variable of a setting that names none itself.
-fn variable(setting: &str) -> String {
-    format!("{PREFIX}{}", setting.replace('-', "_").to_uppercase())
-}
-
 /// The text below the help of the program called `name`.
 fn notes(name: &str) -> String {
     format!(
         "Every setting can also come from a variable, or from a key of the file given to --config. \
-         A flag beats a variable beats the file. These mean the same:\n\
+         A flag beats a variable beats the file. A secret can come from a file of its own, which its variable \
+         with _FILE behind it names. These mean the same:\n\
          \n  {name} --config settings.toml    with the line: listen = \"0.0.0.0:8080\"\
          \n  HIGHWATER_LISTEN=0.0.0.0:8080 {name}\
          \n  {name} --listen 0.0.0.0:8080"
@@ -189,27 +198,6 @@ fn lenient(command: Command) -> Command {
     })
 }
 
-/// Reads the file that `--config` or its variable names, if one does.
-fn read_file(
-    command: &mut Command,
-    typed: &ArgMatches,
-    environment: &BTreeMap<OsString, OsString>,
-) -> Result<Option<File>, Error> {
-    let flag = typed.get_one::<OsString>("config").map(|path| (path, Source::Flag));
-    let in_environment = || {
-        let name = variable("config");
-        Some((environment.get(OsStr::new(&name))?, Source::Variable(name)))
-    };
-    let Some((path, source)) = flag.or_else(in_environment) else { return Ok(None) };
-    let path = Path::new(path);
-    let text = file::read(path).map_err(|error| {
-        let remedy = format!("cannot be read: {error}; use the path of a TOML file");
-        command.error(ErrorKind::Io, told("config", &path.to_string_lossy(), &source, &remedy))
-    })?;
-    let parsed = File::parse(path, &text);
-    parsed.map(Some).map_err(|message| command.error(ErrorKind::ValueValidation, message))
-}
-
 /// The settings from the environment and the file.
 #[derive(Default)]
 struct Layers {
@@ -217,6 +205,8 @@ struct Layers {
     words: Vec<OsString>,
     /// Where the contributed settings come from, by long name.
     sources: BTreeMap<String, Source>,
+    /// The settings whose values are not shown.
+    hidden: BTreeSet<String>,
 }
 
 impl Layers {
@@ -224,28 +214,36 @@ impl Layers {
         command: &mut Command,
         typed: &ArgMatches,
         environment: &BTreeMap<OsString, OsString>,
-        file: Option<&File>,
+        files: &[File],
+        secrets: &Secrets,
     ) -> Result<Layers, Error> {
         let mut layers = Layers::default();
-        refuse_unknown_keys(command, file)?;
+        for file in files {
+            refuse_unknown_keys(command, file)?;
+        }
         if typed.subcommand_name().is_some() && command.is_args_conflicts_with_subcommands_set() {
             return Ok(layers);
         }
         let settings: Vec<Arg> =
             command.get_arguments().filter(|arg| setting(arg).is_some()).cloned().collect();
+        let hidden = settings.iter().filter(|arg| secrets.is_secret(arg)).filter_map(setting);
+        layers.hidden = hidden.map(str::to_owned).collect();
         for arg in &settings {
             if typed.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine) {
                 continue;
             }
             let variable = arg.get_env().and_then(|name| environment.get_key_value(name));
-            let entry = file.and_then(|file| {
-                let entry = file.entries.iter().find(|entry| Some(&*entry.key) == setting(arg))?;
-                Some((file, entry))
-            });
-            let added = match (variable, entry) {
+            let mut entries = files.iter().rev().filter_map(|file| file.entry(setting(arg)?));
+            let held = secrets.held(arg, environment);
+            let held =
+                held.map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
+            let added = match (variable, held) {
                 (Some((name, value)), _) => layers.add_variable(arg, name, value),
-                (None, Some((file, entry))) => layers.add_entry(arg, &file.path, entry),
-                (None, None) => Ok(()),
+                (None, Some(Held { source, value })) => layers.add(arg, source, &[value.as_ref()]),
+                (None, None) => match entries.next() {
+                    Some(entry) => layers.add_entry(arg, entry, entries.next()),
+                    None => Ok(()),
+                },
             };
             added.map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
         }
@@ -257,8 +255,18 @@ impl Layers {
         self.add(arg, source, &[value])
     }
 
-    fn add_entry(&mut self, arg: &Arg, path: &Path, entry: &Entry) -> Result<(), String> {
-        let source = Source::File { path: path.to_owned(), line: entry.line };
+    /// Adds the setting of a file, which may override that of another one.
+    fn add_entry(
+        &mut self,
+        arg: &Arg,
+        entry: &Entry,
+        overridden: Option<&Entry>,
+    ) -> Result<(), String> {
+        let place = entry.place.clone();
+        let source = match overridden {
+            Some(base) => Source::Override { profile: place, base: base.place.clone() },
+            None => Source::File(place),
+        };
         if entry.is_array && !matches!(arg.get_action(), ArgAction::Append) {
             let shown = entry.values.join(", ");
             return Err(told(
@@ -321,6 +329,7 @@ impl Layers {
             (_, Some(reason)) => reason.to_string(),
             _ => "a value is missing; --help says which".to_owned(),
         };
+        let value = shown(value, self.hidden.contains(name));
         command.error(error.kind(), told(name, value, self.source(name), &remedy))
     }
 
@@ -362,22 +371,21 @@ impl Layers {
     }
 }
 
-fn refuse_unknown_keys(command: &mut Command, file: Option<&File>) -> Result<(), Error> {
-    let Some(file) = file else { return Ok(()) };
+fn refuse_unknown_keys(command: &mut Command, file: &File) -> Result<(), Error> {
     let known: Vec<String> = command
         .get_arguments()
         .filter_map(setting)
-        .filter(|&name| name != "config")
+        .filter(|&name| name != "config" && name != "profile")
         .map(str::to_owned)
         .collect();
     let unknown = file.entries.iter().find(|entry| !known.contains(&entry.key));
-    let Some(Entry { key, line, values, .. }) = unknown else { return Ok(()) };
+    let Some(Entry { key, place, values, .. }) = unknown else { return Ok(()) };
     let remedy = match nearest(&key.replace('_', "-"), known.iter().map(String::as_str)) {
         Some(near) => format!("did you mean {near}?"),
         None => "the keys are the long names of the flags, which --help lists".to_owned(),
     };
-    let (path, shown) = (file.path.display(), values.join(", "));
-    let message = format!("{path}:{line}: unknown key {key} (value {shown:?}); {remedy}");
+    let shown = values.join(", ");
+    let message = format!("{place}: unknown key {key} (value {shown:?}); {remedy}");
     Err(command.error(ErrorKind::UnknownArgument, message))
 }
 
@@ -385,9 +393,10 @@ fn refuse_unknown_keys(command: &mut Command, file: Option<&File>) -> Result<(),
 /// alone: Kubernetes makes some up after the names of services.
 fn refuse_near_misses(
     command: &mut Command,
+    secrets: &Secrets,
     environment: &BTreeMap<OsString, OsString>,
 ) -> Result<(), Error> {
-    let mut known = Vec::new();
+    let mut known: Vec<String> = secrets.variables().collect();
     collect_variables(command, &mut known);
     for (name, value) in environment {
         let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };

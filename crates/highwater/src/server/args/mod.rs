@@ -25,13 +25,16 @@
 //! where it came from, and what to write instead.
 //!
 //! The settings themselves are rows of one table: [`ServerConfig`]. `setting/` makes arguments
-//! of them, and parses their values; `layers.rs` merges the sources, `file.rs` reads the file; `idle.rs` finds
-//! settings without effect, and `source.rs` formats the messages about all of them.
+//! of them, and parses their values; `layers.rs` merges the sources, `profile.rs` finds the files, `file.rs` reads one, `secret.rs`
+//! those of secrets; `idle.rs` finds settings without effect, and `source.rs` formats the messages about all of them.
 
 mod file;
 mod idle;
 mod layers;
+mod profile;
+mod secret;
 mod source;
+mod variable;
 
 use std::ops::Deref;
 

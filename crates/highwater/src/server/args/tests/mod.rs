@@ -2,6 +2,7 @@
 //! configuration or a message out.
 
 mod listen;
+mod sources;
 mod table;
 
 use std::ffi::OsString;

@@ -1,0 +1,242 @@
+//! What a document says of a resource.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use http::StatusCode;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::json;
+
+use super::handlers::Routes;
+use super::routes::Collection;
+use super::settings::Settings;
+use super::{Resource, ResourceAsync};
+use crate::app::described::{
+    About, DescribeInput, DescribeOutput, Documentation, HasSchema, Operation,
+};
+use crate::app::extract::{Json, Preconditions};
+use crate::app::handler::{Async, Inline};
+use crate::app::route::Route;
+use crate::app::statuses::NoContent;
+
+/// A resource whose types say what they are.
+pub trait DescribedResource<M> {
+    #[doc(hidden)]
+    type Context: DescribeInput;
+    #[doc(hidden)]
+    type Id: HasSchema + 'static;
+    #[doc(hidden)]
+    type Input: DescribeInput + 'static;
+    #[doc(hidden)]
+    type Item: HasSchema;
+}
+
+macro_rules! described {
+    ($($trait:ident $way:ident)*) => {$(
+        impl<R> DescribedResource<$way> for R
+        where
+            R: $trait<Context: DescribeInput, Id: HasSchema, Input: DescribeInput, Item: HasSchema>,
+        {
+            type Context = R::Context;
+            type Id = R::Id;
+            type Input = R::Input;
+            type Item = R::Item;
+        }
+    )*};
+}
+
+described! { Resource Inline ResourceAsync Async }
+
+/// What a document says of five routes, in their order.
+#[derive(Debug)]
+pub(super) struct Documents([About; 5]);
+
+impl Documents {
+    pub(super) fn describe(self, (list, item): Routes) -> Routes {
+        let [one, two, three, four, five] = self.0;
+        let ([list, create], [show, replace, delete]) = (list, item);
+        (
+            [documented(list, one), documented(create, two)],
+            [documented(show, three), documented(replace, four), documented(delete, five)],
+        )
+    }
+}
+
+fn documented(mut route: Route, about: About) -> Route {
+    route.description.documentation = Documentation::Known(Box::new(about));
+    route
+}
+
+impl<R> Collection<R> {
+    /// Lets the document of [`Router::openapi`](crate::Router::openapi) describe the five routes, by the resource's types: they
+    /// need schemas. `one` and `many` are what an item and several are called, such as `"book"` and `"books"`; the operations are
+    /// `list_books`, `create_book`, `show_book`, `replace_book` and `delete_book`, with the tag `books`. Say how pages are
+    /// counted ([`Collection::per_page`]) and what is required before.
+    ///
+    /// ```
+    /// # use highwater::resource::{Expected, Listing, Page, Resource};
+    /// # use highwater::{Error, Json, Router};
+    /// # struct Books;
+    /// # impl Resource for Books {
+    /// #     type Context = ();
+    /// #     type Id = u64;
+    /// #     type Input = Json<String>;
+    /// #     type Item = String;
+    /// #     fn list(&self, _: (), _: Page) -> Result<Listing<String>, Error> { Ok(Listing::new(vec![])) }
+    /// #     fn create(&self, _: (), Json(text): Json<String>) -> Result<(u64, String), Error> { Ok((1, text)) }
+    /// #     fn show(&self, _: (), _: u64) -> Result<Option<String>, Error> { Ok(None) }
+    /// #     fn replace(&self, _: (), _: u64, _: Json<String>, e: &Expected<String>) -> Result<String, Error> {
+    /// #         e.check(None)?; Ok(String::new())
+    /// #     }
+    /// #     fn delete(&self, _: (), _: u64, e: &Expected<String>) -> Result<(), Error> { e.check(None) }
+    /// # }
+    /// use highwater::openapi::OpenApi;
+    /// use highwater::resource::resource;
+    ///
+    /// let app = Router::new()
+    ///     .openapi(OpenApi::new("Library", "1"))
+    ///     .resource("/books", resource(Books).described("book", "books"));
+    /// # app.build().unwrap();
+    /// ```
+    pub fn described<M>(mut self, one: &'static str, many: &'static str) -> Self
+    where
+        R: DescribedResource<M>,
+    {
+        let settings = self.settings();
+        let about = |id: String, summary: String| About {
+            id: Some(Cow::Owned(id)),
+            summary: Some(Cow::Owned(summary)),
+            tags: vec![many.into()],
+            describe_input: R::Context::describe,
+            ..About::default()
+        };
+        let with = |mut about: About, more: MoreOfResource| {
+            about.more.push(std::sync::Arc::new(more));
+            about
+        };
+        let list = About {
+            describe_output: <Json<PageOf<R::Item>> as DescribeOutput>::describe,
+            ..about(format!("list_{many}"), format!("A page of {many}"))
+        };
+        let create = About {
+            describe_output: created::<R::Item>,
+            ..about(format!("create_{one}"), format!("A new {one}"))
+        };
+        let show = About {
+            describe_output: <Json<R::Item> as DescribeOutput>::describe,
+            ..about(format!("show_{one}"), format!("One {one}"))
+        };
+        let replace = About {
+            describe_output: <Json<R::Item> as DescribeOutput>::describe,
+            ..about(format!("replace_{one}"), format!("Replaces a {one}"))
+        };
+        let delete = About {
+            describe_output: NoContent::describe,
+            ..about(format!("delete_{one}"), format!("Deletes a {one}"))
+        };
+        self.documents = Some(Box::new(Documents([
+            with(list, Box::new(move |operation| describe_list(operation, settings))),
+            with(create, Box::new(describe_create::<R::Input>)),
+            with(show, Box::new(describe_show::<R::Id>)),
+            with(
+                replace,
+                Box::new(move |operation| describe_replace::<R::Id, R::Input>(operation, settings)),
+            ),
+            with(delete, Box::new(move |operation| describe_change::<R::Id>(operation, settings))),
+        ])));
+        self
+    }
+}
+
+type MoreOfResource = Box<dyn Fn(&mut Operation<'_>) + Send + Sync>;
+
+fn created<T: HasSchema>(operation: &mut Operation<'_>) {
+    crate::app::statuses::Created::<Json<T>>::describe(operation);
+}
+
+fn describe_list(operation: &mut Operation<'_>, settings: Settings) {
+    let Settings { per_page, per_page_max, .. } = settings;
+    let page = json!({ "type": "integer", "format": "uint32", "minimum": 1, "maximum": u32::MAX, "default": 1 });
+    operation.query_parameter("page", page, "Which page: the first is 1.");
+    let size = json!({ "type": "integer", "format": "uint32", "minimum": 1, "maximum": per_page_max, "default": per_page });
+    operation.query_parameter("per_page", size, "How many items a page has.");
+    operation
+        .error(StatusCode::BAD_REQUEST, "A parameter of the query does not fit (`invalid_query`).");
+    operation.error(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "There is no such page, or it would be too large (`validation_failed`).",
+    );
+    describe_read(operation);
+    operation.answer_header("Link", "The pages around this one: `first`, `prev`, `next`, `last`.");
+}
+
+fn describe_create<I: DescribeInput>(operation: &mut Operation<'_>) {
+    I::describe(operation);
+    operation.answer_header("ETag", "The state of the item, for `If-Match`.");
+    operation.answer_header("Location", "Where the item is.");
+}
+
+fn describe_show<I: HasSchema>(operation: &mut Operation<'_>) {
+    describe_item::<I>(operation);
+    describe_read(operation);
+}
+
+fn describe_replace<I: HasSchema, T: DescribeInput>(
+    operation: &mut Operation<'_>,
+    settings: Settings,
+) {
+    describe_change::<I>(operation, settings);
+    T::describe(operation);
+    operation.answer_header("ETag", "The state of the item, for `If-Match`.");
+}
+
+fn describe_item<I: HasSchema>(operation: &mut Operation<'_>) {
+    operation.last_path_parameter::<I>();
+    operation.error(StatusCode::BAD_REQUEST, "The id is none (`invalid_path`).");
+    operation.error(StatusCode::NOT_FOUND, "There is no such item.");
+}
+
+/// What can be read again without being sent again.
+fn describe_read(operation: &mut Operation<'_>) {
+    Preconditions::describe(operation);
+    operation.answer_header("ETag", "The state that it is in, for `If-None-Match` and `If-Match`.");
+    operation.answer::<()>(StatusCode::NOT_MODIFIED, "The client has this state already.");
+}
+
+fn describe_change<I: HasSchema>(operation: &mut Operation<'_>, settings: Settings) {
+    describe_item::<I>(operation);
+    Preconditions::describe(operation);
+    if settings.if_match_required {
+        operation.error(
+            StatusCode::PRECONDITION_REQUIRED,
+            "The request does not say which state it is about (`precondition_required`).",
+        );
+    }
+}
+
+/// The shape of a page.
+struct PageOf<T>(PhantomData<fn() -> T>);
+
+impl<T: HasSchema> JsonSchema for PageOf<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("PageOf{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let items = generator.subschema_for::<T>();
+        json_schema!({
+            "type": "object",
+            "properties": {
+                "items": { "type": "array", "items": items },
+                "page": { "type": "integer", "minimum": 1, "description": "Its number: the first is 1." },
+                "per_page": { "type": "integer", "minimum": 1, "description": "How many items a page has." },
+                "total": { "type": "integer", "minimum": 0, "description": "How many items there are on all pages, if that is known." },
+            },
+            "required": ["items", "page", "per_page"],
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! Five routes that belong together: a list, and what happens to each of its items.
+//!
+//! A [`Resource`] says what its items are and how they are kept; [`Router::resource`](crate::Router::resource) makes the routes of
+//! it, with pages, entity tags, conditions and the statuses that belong to them.
+//!
+//! | request | method | is answered |
+//! |---|---|---|
+//! | `GET /books?page=2&per_page=50` | [`list`](Resource::list) | 200 `{"items":[…],"page":2,"per_page":50,"total":120}`, with [`Link`](https://www.rfc-editor.org/rfc/rfc8288) to the pages around; 304; 422 for pages that cannot be |
+//! | `POST /books` | [`create`](Resource::create) | 201 with the item, `Location` and `ETag` |
+//! | `GET /books/{id}` | [`show`](Resource::show) | 200 with the item and `ETag`; 304 to a client that has it (`If-None-Match`); 404 |
+//! | `PUT /books/{id}` | [`replace`](Resource::replace) | 200 with the item and `ETag`; 404; 412 if `If-Match` names another state |
+//! | `DELETE /books/{id}` | [`delete`](Resource::delete) | 204; 404; 412 |
+//!
+//! Other methods are answered 405 with `Allow`, `HEAD` as `GET`, an id that is none 400.
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//! use std::sync::{Arc, Mutex};
+//!
+//! use highwater::resource::{Expected, Listing, Page, Resource};
+//! use highwater::testing::Client;
+//! use highwater::{Error, Json, Router, State};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Clone, Deserialize, Serialize)]
+//! struct Book { title: String }
+//!
+//! type Shelf = Arc<Mutex<BTreeMap<u64, Book>>>;
+//!
+//! struct Books;
+//!
+//! impl Resource for Books {
+//!     type Context = State<Shelf>; // Any extractor: state, who is asking, a query.
+//!     type Id = u64;
+//!     type Input = Json<Book>; // Or `Valid<Json<Book>>`, whose rules are checked.
+//!     type Item = Book;
+//!
+//!     fn list(&self, State(shelf): State<Shelf>, page: Page) -> Result<Listing<Book>, Error> {
+//!         let shelf = shelf.lock().unwrap();
+//!         let items = shelf.values().skip(page.offset_usize()).take(page.limit()).cloned().collect();
+//!         Ok(Listing::new(items).total(shelf.len()))
+//!     }
+//!
+//!     fn create(&self, State(shelf): State<Shelf>, Json(book): Json<Book>) -> Result<(u64, Book), Error> {
+//!         let mut shelf = shelf.lock().unwrap();
+//!         let id = shelf.last_key_value().map_or(1, |(last, _)| last + 1);
+//!         shelf.insert(id, book.clone());
+//!         Ok((id, book))
+//!     }
+//!
+//!     fn show(&self, State(shelf): State<Shelf>, id: u64) -> Result<Option<Book>, Error> {
+//!         Ok(shelf.lock().unwrap().get(&id).cloned())
+//!     }
+//!
+//!     fn replace(
+//!         &self,
+//!         State(shelf): State<Shelf>,
+//!         id: u64,
+//!         Json(book): Json<Book>,
+//!         expected: &Expected<Book>,
+//!     ) -> Result<Book, Error> {
+//!         let mut shelf = shelf.lock().unwrap();
+//!         expected.check(shelf.get(&id))?; // Under the lock: nobody changes it in between.
+//!         shelf.insert(id, book.clone());
+//!         Ok(book)
+//!     }
+//!
+//!     fn delete(&self, State(shelf): State<Shelf>, id: u64, expected: &Expected<Book>) -> Result<(), Error> {
+//!         let mut shelf = shelf.lock().unwrap();
+//!         expected.check(shelf.get(&id))?;
+//!         shelf.remove(&id);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let client = Client::new(Router::new().state(Shelf::default()).resource("/books", Books));
+//! let created = client.post_json("/books", &Book { title: "Emma".into() });
+//! assert_eq!((created.status, created.header("location")), (201, Some("/books/1")));
+//! client.set_header("if-none-match", created.header("etag").unwrap());
+//! assert_eq!(client.get("/books/1").status, 304);
+//! ```
+//!
+//! A [`ResourceAsync`] has the same methods as `async fn`s; [`resource(…).blocking()`](Collection::blocking) runs those of a
+//! [`Resource`] on the pool. Otherwise they run on the worker, at once, and must not wait.
+
+mod condition;
+#[cfg(feature = "openapi")]
+mod described;
+mod handlers;
+mod id;
+mod page;
+mod routes;
+mod settings;
+
+use std::future::Future;
+
+use serde::Serialize;
+
+use super::error::Error;
+use super::extract::FromRequest;
+
+pub use condition::Expected;
+pub use id::Id;
+pub use page::{Listing, Page};
+pub use routes::{Collection, IntoCollection, resource};
+
+/// How many items a page has, unless the request or the resource says it.
+pub const PER_PAGE: u32 = 20;
+
+/// How many items a page has at most, unless the resource says it; a request for more is answered 422.
+pub const PER_PAGE_MAX: u32 = 100;
+
+macro_rules! resource {
+    ($(#[$doc:meta])* $name:ident, $answer:ident, $id:path) => {
+        $(#[$doc])*
+        pub trait $name: Send + Sync + 'static {
+            /// What the methods need beside ids and content: one extractor, such as [`State`](crate::State), or one of your own
+            /// that combines several. `()` for nothing.
+            type Context: FromRequest + 'static;
+            /// What names an item: the last segment of its path.
+            type Id: $id;
+            /// The content of `POST` and `PUT`: an extractor, such as `Json<NewBook>` or `Valid<Json<NewBook>>`.
+            type Input: FromRequest + 'static;
+            /// What clients get, as JSON.
+            type Item: Serialize + 'static;
+
+            /// The items of a page, at most [`page.limit()`](Page::limit) of them: more are a mistake, answered 500.
+            fn list(&self, context: Self::Context, page: Page) -> $answer!(Listing<Self::Item>);
+
+            /// Keeps a new item, and says its id.
+            fn create(
+                &self,
+                context: Self::Context,
+                input: Self::Input,
+            ) -> $answer!((Self::Id, Self::Item));
+
+            /// One item; `None` is answered 404.
+            fn show(&self, context: Self::Context, id: Self::Id) -> $answer!(Option<Self::Item>);
+
+            /// Replaces an item, if it is there and in the state that the client expects: pass
+            /// [`expected.check`](Expected::check) what is there, in the same transaction that replaces it.
+            fn replace(
+                &self,
+                context: Self::Context,
+                id: Self::Id,
+                input: Self::Input,
+                expected: &Expected<Self::Item>,
+            ) -> $answer!(Self::Item);
+
+            /// Deletes an item; the same holds.
+            fn delete(
+                &self,
+                context: Self::Context,
+                id: Self::Id,
+                expected: &Expected<Self::Item>,
+            ) -> $answer!(());
+
+            /// What tells one state of an item from another, for `ETag`: a number that each change increases, or, as here, a
+            /// hash of all that clients see, for which the item is serialized once more.
+            fn version(item: &Self::Item) -> String {
+                condition::version_of_content(item)
+            }
+        }
+    };
+}
+
+macro_rules! at_once {
+    ($answer:ty) => { Result<$answer, Error> };
+}
+
+macro_rules! later {
+    ($answer:ty) => { impl Future<Output = Result<$answer, Error>> };
+}
+
+resource! {
+    /// Items, and how they are kept: see [the module](self).
+    Resource, at_once, Id
+}
+
+resource! {
+    /// A [`Resource`] whose methods wait: the same, with `async fn`s. Their futures stay on the worker, and need not be `Send`.
+    ///
+    /// ```
+    /// use highwater::resource::{Expected, Listing, Page, ResourceAsync};
+    /// use highwater::{Error, Json, Router, State};
+    /// # #[derive(Clone)] struct Database;
+    /// # impl Database {
+    /// #     async fn page(&self, _: u64, _: usize) -> Vec<String> { vec![] }
+    /// #     async fn insert(&self, name: String) -> (u64, String) { (1, name) }
+    /// #     async fn find(&self, _: u64) -> Option<String> { None }
+    /// # }
+    ///
+    /// struct Names;
+    ///
+    /// impl ResourceAsync for Names {
+    ///     type Context = State<Database>;
+    ///     type Id = u64;
+    ///     type Input = Json<String>;
+    ///     type Item = String;
+    ///
+    ///     async fn list(&self, State(db): State<Database>, page: Page) -> Result<Listing<String>, Error> {
+    ///         Ok(Listing::new(db.page(page.offset(), page.limit()).await))
+    ///     }
+    ///
+    ///     async fn create(&self, State(db): State<Database>, Json(name): Json<String>) -> Result<(u64, String), Error> {
+    ///         Ok(db.insert(name).await)
+    ///     }
+    ///
+    ///     async fn show(&self, State(db): State<Database>, id: u64) -> Result<Option<String>, Error> {
+    ///         Ok(db.find(id).await)
+    ///     }
+    ///
+    ///     // In a database: within one transaction, `SELECT … FOR UPDATE`, `check`, `UPDATE`.
+    ///     async fn replace(
+    ///         &self,
+    ///         State(db): State<Database>,
+    ///         id: u64,
+    ///         Json(name): Json<String>,
+    ///         expected: &Expected<String>,
+    ///     ) -> Result<String, Error> {
+    ///         expected.check(db.find(id).await.as_ref())?;
+    ///         Ok(name)
+    ///     }
+    ///
+    ///     async fn delete(&self, State(db): State<Database>, id: u64, expected: &Expected<String>) -> Result<(), Error> {
+    ///         expected.check(db.find(id).await.as_ref())
+    ///     }
+    /// }
+    ///
+    /// let app = Router::new().state(Database).resource("/names", Names);
+    /// # app.build().unwrap();
+    /// ```
+    ResourceAsync, later, Id
+}
+
+/// Nothing: for a [`Resource`] that needs nothing of a request.
+impl FromRequest for () {
+    fn from_request(_: &super::request::Request<'_>) -> Result<Self, Error> {
+        Ok(())
+    }
+}

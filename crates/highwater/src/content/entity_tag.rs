@@ -1,0 +1,43 @@
+//! Which entity tag does content get that has no version? (RFC 9110 §8.8.3)
+
+use std::hash::{DefaultHasher, Hasher};
+
+/// A strong tag of these bytes, with its quotes, the same in every process. It tells content apart that differs by accident; it
+/// need not withstand somebody who makes two contents of one tag on purpose, who could only keep a client from seeing his own.
+pub(crate) fn of_content(content: &[u8]) -> String {
+    let hash = |seed: u8| {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u8(seed);
+        hasher.write(content);
+        hasher.finish()
+    };
+    format!("\"{:x}-{:016x}{:016x}\"", content.len(), hash(0), hash(1))
+}
+
+/// A strong tag of a version, with its quotes: the version itself, or, where that has bytes that no tag may have, one made of
+/// them.
+#[cfg(feature = "json")]
+pub(crate) fn of_version(version: &str) -> String {
+    let is_allowed = |byte: u8| byte == 0x21 || (0x23..=0x7e).contains(&byte);
+    match version.bytes().all(is_allowed) {
+        true => format!("\"{version}\""),
+        false => of_content(version.as_bytes()),
+    }
+}
+
+#[cfg(all(test, feature = "json"))]
+mod tests {
+    use super::*;
+
+    /// Purpose: whatever a version is, its tag can be sent, and two versions have two tags.
+    #[test]
+    fn versions() {
+        assert_eq!(of_version("7"), "\"7\"");
+        assert_eq!(of_version(""), "\"\"");
+        let odd = ["a b", "a\"b", "a\nb", "ä", "\u{7f}"].map(of_version);
+        for (index, tag) in odd.iter().enumerate() {
+            assert!(tag.is_ascii() && !tag[1..tag.len() - 1].contains(['"', ' ', '\n']), "{tag}");
+            assert!(!odd[..index].contains(tag), "{tag}");
+        }
+    }
+}

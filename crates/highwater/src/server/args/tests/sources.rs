@@ -1,0 +1,177 @@
+//! Profiles, and secrets in files.
+
+use super::*;
+
+/// A service with a secret, at the top and in a subcommand.
+#[derive(Debug, Parser)]
+#[command(name = "service", args_conflicts_with_subcommands = true)]
+struct Secretive {
+    #[arg(long, env = "API_KEY", hide_env_values = true, value_parser = key)]
+    api_key: Option<String>,
+    #[arg(long, hide_env_values = true)]
+    pepper: Option<String>,
+    #[arg(long, default_value = "world")]
+    name: String,
+    #[command(subcommand)]
+    command: Option<Sign>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Sign {
+    /// Signs something
+    Sign {
+        #[arg(long, env = "API_KEY", hide_env_values = true, required = true)]
+        api_key: Option<String>,
+    },
+}
+
+fn key(text: &str) -> Result<String, String> {
+    match text.len() {
+        4.. => Ok(text.to_owned()),
+        _ => Err("too short; use one of at least 4 letters".into()),
+    }
+}
+
+fn secretive(args: &[&str], variables: &[(&str, &str)]) -> Result<Secretive, String> {
+    let args = ["service"].iter().chain(args).map(OsString::from);
+    let variables = variables.iter().map(|&(name, value)| (name.into(), value.into()));
+    try_parse_from::<Secretive>(args, variables).map_err(|error| {
+        assert_eq!(error.exit_code(), 2);
+        error.to_string().lines().next().unwrap_or_default().to_owned()
+    })
+}
+
+/// Purpose: a file holds a secret as well as a variable does, for settings with and without a variable of their own, and for
+/// the subcommand that is run; one line end behind it is not a part of it.
+#[test]
+fn secrets_in_files() {
+    for (text, value) in [
+        ("sesame", "sesame"),
+        ("sesame\n", "sesame"),
+        ("sesame\r\n", "sesame"),
+        ("sesame\n\n", "sesame\n"),
+        (" sesame ", " sesame "),
+    ] {
+        let file = TempFile::new(text);
+        let args = secretive(&[], &[("API_KEY_FILE", file.path())]).expect("it is right");
+        assert_eq!(args.api_key.as_deref(), Some(value));
+        let args = secretive(&[], &[("HIGHWATER_PEPPER_FILE", file.path())]).expect("it is right");
+        assert_eq!(args.pepper.as_deref(), Some(value));
+        let args = secretive(&["sign"], &[("API_KEY_FILE", file.path())]).expect("it is right");
+        assert!(
+            matches!(args.command, Some(Sign::Sign { api_key }) if api_key.as_deref() == Some(value))
+        );
+    }
+    let file = TempFile::new("sesame");
+    let args = secretive(&["--api-key", "flagged"], &[("API_KEY_FILE", file.path())]);
+    assert_eq!(args.expect("it is right").api_key.as_deref(), Some("flagged"), "a flag wins");
+}
+
+/// Purpose: a secret from two places, from no file or from one that holds a wrong value is refused with what to do, and no
+/// message shows it.
+#[test]
+fn secrets_that_are_refused() {
+    let file = TempFile::new("abc\n");
+    let path = file.path();
+    let both = "error: API_KEY and API_KEY_FILE are both set; unset one of them";
+    let variables = [("API_KEY", "sesame"), ("API_KEY_FILE", path)];
+    assert_eq!(secretive(&[], &variables).expect_err("one too many"), both);
+    assert_eq!(secretive(&["sign"], &variables).expect_err("one too many"), both);
+    for (gone, why) in
+        [("/nonexistent", "No such file"), ("/", "Is a directory"), ("", "No such file")]
+    {
+        let said = secretive(&[], &[("API_KEY_FILE", gone)]).expect_err("there is no file");
+        let begin =
+            format!("error: the file {gone:?} (from variable API_KEY_FILE) cannot be read: {why}");
+        assert!(said.starts_with(&begin), "{said}");
+        assert!(
+            said.ends_with("use the path of a file with the value, or set API_KEY instead"),
+            "{said}"
+        );
+    }
+    let said = secretive(&[], &[("API_KEY_FILE", path)]).expect_err("it is too short");
+    let place = format!("(from {path}, which variable API_KEY_FILE names)");
+    assert_eq!(
+        said,
+        format!("error: --api-key \"…\" {place}: too short; use one of at least 4 letters")
+    );
+    let said = secretive(&[], &[("API_KEY", "abc")]).expect_err("it is too short");
+    assert!(said.starts_with("error: --api-key \"…\" (from variable API_KEY): "), "{said}");
+    // What is no secret has no file, and a misspelt name is told.
+    let args = secretive(&[], &[("HIGHWATER_PEPER_FILE", path)]).expect_err("it is misspelt");
+    assert!(args.contains("did you mean HIGHWATER_PEPPER_FILE?"), "{args}");
+}
+
+/// A file of settings, and those of profiles beside it, for the time of a test.
+fn files(base: &str, profiles: &[(&str, &str)]) -> (TempFile, Vec<TempFile>) {
+    let file = TempFile::new(base);
+    let beside = |&(name, text): &(&str, &str)| {
+        let path = file.0.with_extension(format!("{name}.toml"));
+        fs::write(&path, text).expect("the temporary directory takes a small file");
+        TempFile(path)
+    };
+    let others = profiles.iter().map(beside).collect();
+    (file, others)
+}
+
+/// Purpose: the file of a profile overrides the other one, setting by setting, and flags and variables override both.
+#[test]
+fn profiles() {
+    let base = "name = \"all\"\nworkers = 2\nprovider-url = \"http://x\"\n";
+    let (file, _others) = files(base, &[("prod", "workers = 8\n"), ("dev", "")]);
+    let config = ["--config", file.path()];
+    let with = |more: &[&str], variables: &[(&str, &str)]| {
+        let args: Vec<&str> = config.iter().chain(more).copied().collect();
+        run(&args, variables).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let workers = |args: &Args| args.server.workers.map(NonZeroUsize::get);
+    for (more, variables, count) in [
+        (&[][..], &[][..], 2),
+        (&["--profile", "prod"], &[], 8),
+        (&["--profile", "dev"], &[], 2),
+        (&[], &[("HIGHWATER_PROFILE", "prod")], 8),
+        (&["--profile", "dev"], &[("HIGHWATER_PROFILE", "prod")], 2),
+        (&["--profile", "prod"], &[("HIGHWATER_WORKERS", "5")], 5),
+        (&["--profile", "prod", "--workers", "6"], &[("HIGHWATER_WORKERS", "5")], 6),
+    ] {
+        let args = with(more, variables);
+        assert_eq!((workers(&args), &*args.name), (Some(count), "all"), "{more:?} {variables:?}");
+    }
+}
+
+/// Purpose: a mistake names the file that it stands in, the one that it overrides, and a profile that has no file.
+#[test]
+fn mistakes_in_profiles() {
+    let (file, others) =
+        files("name = \"a\"\nworkers = 2\n", &[("prod", "\nworkers = 0\n"), ("odd", "wokers = 1")]);
+    let (path, prod, odd) = (file.path(), others[0].path(), others[1].path());
+    let config = |profile| complaint(&["--config", path, "--profile", profile], &[]);
+    let said = config("prod");
+    let place = format!("--workers \"0\" (from {prod}:2, which overrides {path}:2): ");
+    assert!(said.starts_with(&place), "{said}");
+    let said = config("odd");
+    assert!(said.starts_with(&format!("{odd}:1: unknown key wokers")), "{said}");
+    let said = config("test");
+    let gone = path.replace(".toml", ".test.toml");
+    let begin = format!("--profile \"test\" (from a flag): {gone} cannot be read: No such file");
+    assert!(said.starts_with(&begin), "{said}");
+    assert!(
+        said.contains(&format!("make that file, which overrides {path}, or leave --profile out"))
+    );
+    for name in ["", "../prod", "a.b", &"a".repeat(65)] {
+        assert!(config(name).contains("not the name of a profile"), "{name}");
+    }
+    let said = complaint(&["--profile", "prod"], &[]);
+    assert!(
+        said.starts_with("--profile \"prod\" (from a flag): it has no file to stand beside"),
+        "{said}"
+    );
+    let said = complaint(&[], &[("HIGHWATER_PROFILE", "prod")]);
+    assert!(said.starts_with("--profile \"prod\" (from variable HIGHWATER_PROFILE)"), "{said}");
+    for key in ["config", "profile"] {
+        let within = TempFile::new(&format!("{key} = \"x\""));
+        assert!(
+            complaint(&["--config", within.path()], &[]).contains(&format!("unknown key {key}"))
+        );
+    }
+}

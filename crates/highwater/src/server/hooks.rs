@@ -1,0 +1,272 @@
+//! The thread on which an application's hooks and background tasks run.
+//!
+//! ```text
+//!  start hooks, in order ─▶ tasks, while the server serves ─▶ the drain: tasks end, or are dropped ─▶ stop hooks, backwards
+//!          │ one fails
+//!          └─▶ the stop hooks before it, backwards; the server does not start
+//! ```
+//!
+//! Whoever waits for the thread does so for a bounded time: for each hook's own, and a little more.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use highwater_sys::Waker;
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinError, JoinHandle, LocalSet};
+
+use super::error::ServerError;
+use super::pool::panic_text;
+use crate::app::{BoxError, Done, Draining, Hook, Step};
+
+/// Beyond the time of all hooks, how long their thread may take to say that they are over.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Hooks whose start is over. Dropping them runs the stop hooks.
+pub(super) struct Hooks {
+    draining: Draining,
+    tasks: Arc<Tasks>,
+    /// Dropped, or used, when the server has drained.
+    finish: Option<oneshot::Sender<()>>,
+    ended: mpsc::Receiver<()>,
+    stop_time_max: Duration,
+}
+
+/// The tasks that have not ended.
+#[derive(Default)]
+struct Tasks {
+    left: AtomicUsize,
+    /// The waker of the thread that waits for them.
+    waker: OnceLock<Waker>,
+}
+
+impl Hooks {
+    /// Runs the start hooks, and then begins the tasks. `None` if there are no hooks at all.
+    ///
+    /// # Errors
+    /// A start hook failed, panicked, or took too long.
+    pub(super) fn start(hooks: Vec<Hook>) -> Result<Option<Self>, ServerError> {
+        if hooks.is_empty() {
+            return Ok(None);
+        }
+        let time_max = |is_it: fn(&Step) -> bool| {
+            let times = hooks.iter().filter(|hook| is_it(&hook.step)).map(|hook| hook.time_max);
+            times.fold(GRACE, Duration::saturating_add)
+        };
+        let start_time_max = time_max(|step| matches!(step, Step::Start(_)));
+        let stop_time_max = time_max(|step| matches!(step, Step::Stop(_)));
+        let (draining, tasks) = (Draining::new(), Arc::new(Tasks::default()));
+        let (finish, finished) = oneshot::channel();
+        let (tell, started) = mpsc::sync_channel(1);
+        let (end, ended) = mpsc::sync_channel(1);
+        let life = Life { draining: draining.clone(), tasks: Arc::clone(&tasks), started: tell };
+        let thread = thread::Builder::new().name("highwater-hooks".into());
+        let spawned = thread.spawn(move || {
+            life.run(hooks, finished);
+            let _ = end.send(()); // Nobody may wait for it any more.
+        });
+        spawned.map_err(ServerError::Worker)?;
+        match started.recv_timeout(start_time_max.saturating_add(stop_time_max)) {
+            Ok(Ok(())) => {
+                Ok(Some(Hooks { draining, tasks, finish: Some(finish), ended, stop_time_max }))
+            }
+            Ok(Err(reason)) => Err(ServerError::Hook(reason)),
+            Err(_) => Err(ServerError::Hook(
+                "a start hook blocks its thread, and does not return; run what blocks in \
+                 `tokio::task::spawn_blocking`"
+                    .into(),
+            )),
+        }
+    }
+
+    /// From now on the last task that ends wakes `waker`.
+    pub(super) fn wakes(&self, waker: &Waker) {
+        let _ = self.tasks.waker.set(waker.clone());
+    }
+
+    /// Tells the tasks of the drain.
+    pub(super) fn drain(&self) {
+        self.draining.begin();
+    }
+
+    /// Whether all tasks have ended.
+    pub(super) fn have_ended(&self) -> bool {
+        self.tasks.left.load(SeqCst) == 0
+    }
+
+    /// Drops the tasks that are left, and runs the stop hooks.
+    fn finish(&mut self) {
+        let Some(finish) = self.finish.take() else { return };
+        self.drain();
+        let _ = finish.send(());
+        if self.ended.recv_timeout(self.stop_time_max).is_err() {
+            tracing::error!(
+                instead = "run what blocks in tokio::task::spawn_blocking",
+                "a stop hook or background task blocks its thread, and is left behind",
+            );
+        }
+    }
+}
+
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hooks")
+    }
+}
+
+/// What the thread needs.
+struct Life {
+    draining: Draining,
+    tasks: Arc<Tasks>,
+    started: mpsc::SyncSender<Result<(), String>>,
+}
+
+type StopHook = (String, Duration, Box<dyn FnOnce() -> Done + Send>);
+type Task = (String, Box<dyn FnOnce(Draining) -> Pin<Box<dyn Future<Output = ()>>> + Send>);
+
+impl Life {
+    /// The life of the hooks, on their own thread.
+    fn run(self, hooks: Vec<Hook>, finished: oneshot::Receiver<()>) {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                let _ = self.started.send(Err(format!("no runtime for hooks: {error}")));
+                return;
+            }
+        };
+        LocalSet::new().block_on(&runtime, self.live(hooks, finished));
+        // What hooks have spawned on the pool is not waited for.
+        runtime.shutdown_background();
+    }
+
+    async fn live(self, hooks: Vec<Hook>, finished: oneshot::Receiver<()>) {
+        let (mut stops, mut tasks): (Vec<StopHook>, Vec<Task>) = Default::default();
+        for Hook { name, time_max, step } in hooks {
+            match step {
+                Step::Start(hook) => {
+                    if let Err(reason) = once("start hook", &name, time_max, hook).await {
+                        stop(stops).await;
+                        let _ = self.started.send(Err(reason));
+                        return;
+                    }
+                }
+                Step::Stop(hook) => stops.push((name, time_max, hook)),
+                Step::Beside(task) => tasks.push((name, task)),
+            }
+        }
+        self.tasks.left.store(tasks.len(), SeqCst);
+        let tasks: Vec<_> = tasks.into_iter().map(|task| self.begin(task)).collect();
+        let _ = self.started.send(Ok(()));
+        let _ = finished.await; // An error: whoever waits is gone.
+        for Begun { name, body, watched } in tasks {
+            if !watched.is_finished() {
+                tracing::warn!(
+                    task = name,
+                    "a background task has not ended with the drain, and is dropped"
+                );
+                body.abort();
+            }
+            // What it holds is dropped before the hooks that close what was opened.
+            let _ = watched.await;
+        }
+        stop(stops).await;
+    }
+
+    fn begin(&self, (name, task): Task) -> Begun {
+        let (draining, left) = (self.draining.clone(), Left(Arc::clone(&self.tasks)));
+        let body = tokio::task::spawn_local(async move { task(draining).await });
+        let (abort, shown) = (body.abort_handle(), name.clone());
+        let watched = tokio::task::spawn_local(async move {
+            let _left = left;
+            if let Err(error) = body.await
+                && error.is_panic()
+            {
+                tracing::error!(
+                    task = shown,
+                    cause = panicked(error),
+                    "a background task panicked"
+                );
+            }
+        });
+        Begun { name, body: abort, watched }
+    }
+}
+
+/// A task that has begun.
+struct Begun {
+    name: String,
+    body: AbortHandle,
+    /// Ends after it.
+    watched: JoinHandle<()>,
+}
+
+/// A task that has not ended.
+struct Left(Arc<Tasks>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if self.0.left.fetch_sub(1, SeqCst) == 1
+            && let Some(waker) = self.0.waker.get()
+        {
+            waker.wake();
+        }
+    }
+}
+
+/// Runs stop hooks, the last one first.
+async fn stop(hooks: Vec<StopHook>) {
+    for (name, time_max, hook) in hooks.into_iter().rev() {
+        if let Err(reason) = once("stop hook", &name, time_max, hook).await {
+            tracing::error!(reason, "a stop hook failed");
+        }
+    }
+}
+
+/// Runs a hook. Its failure is a sentence.
+async fn once(
+    kind: &str,
+    name: &str,
+    time_max: Duration,
+    hook: Box<dyn FnOnce() -> Done + Send>,
+) -> Result<(), String> {
+    let begun = Instant::now();
+    // A task of its own, so that a panic ends only that.
+    let mut task = tokio::task::spawn_local(async move { hook().await });
+    let outcome: Result<Result<Result<(), BoxError>, JoinError>, _> =
+        tokio::time::timeout(time_max, &mut task).await;
+    match outcome {
+        Ok(Ok(Ok(()))) => {
+            tracing::info!(name, took = ?begun.elapsed(), "{kind} done");
+            Ok(())
+        }
+        Ok(Ok(Err(error))) => Err(format!("the {kind} `{name}` failed: {error}")),
+        Ok(Err(error)) => Err(format!("the {kind} `{name}` panicked: {}", panicked(error))),
+        Err(_) => {
+            task.abort();
+            let within = if kind == "start hook" { "on_start_within" } else { "on_stop_within" };
+            Err(format!(
+                "the {kind} `{name}` takes longer than {time_max:?}; give it more time with `Router::{within}`"
+            ))
+        }
+    }
+}
+
+fn panicked(error: JoinError) -> String {
+    let payload: Option<Box<dyn Any + Send>> = error.try_into_panic().ok();
+    let text = payload.as_deref().map_or("no message", panic_text).to_owned();
+    // Dropping it might panic again.
+    std::mem::forget(payload);
+    text
+}
