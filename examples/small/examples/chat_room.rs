@@ -1,4 +1,5 @@
 //! One chat room: what a WebSocket says, all of them hear. examples/chat has many rooms, and a page.
+#![forbid(unsafe_code)]
 
 use highwater::websocket::{Broadcast, SlowClient};
 use highwater::{Handler, Router, Server, ServerError, State, WebSocket, websocket};

@@ -2,6 +2,7 @@
 //!
 //! The server itself waits for answers that are under way. Work that goes on behind an answer is the application's: here a
 //! thread does it, and `main` waits for that thread.
+#![forbid(unsafe_code)]
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;

@@ -1,4 +1,5 @@
 //! An error type of the application, and one shape for all errors: the application's, the router's and the server's.
+#![forbid(unsafe_code)]
 
 use std::io;
 

@@ -1,4 +1,5 @@
 //! Server-sent events: a counter that goes on where a client left off. `curl -N http://127.0.0.1:8080/ticks`
+#![forbid(unsafe_code)]
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! The smallest program: two routes.
 //!
 //! `cargo run -p highwater-example-small --example hello`, then `curl http://127.0.0.1:8080/hello/you`.
+#![forbid(unsafe_code)]
 
 use highwater::{Path, Router, Server, ServerError};
 

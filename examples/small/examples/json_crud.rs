@@ -1,6 +1,7 @@
 //! JSON in and out: create, read, replace and delete.
 //!
 //! `curl -d '{"title":"tea"}' -H 'content-type: application/json' http://127.0.0.1:8080/todos`
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,5 @@
 //! A costly report: computed once a minute, and asked for ten times a minute by each client at most.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

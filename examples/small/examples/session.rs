@@ -1,6 +1,7 @@
 //! Sign in, and stay signed in: a session in an encrypted cookie, which only this server can read or make.
 //!
 //! Sessions that a server must be able to end at any time belong in a store: docs/recipes.md.
+#![forbid(unsafe_code)]
 
 use highwater::cookies::{Cookie, Key, PrivateCookies, SameSite};
 use highwater::{

@@ -1,4 +1,5 @@
 //! A site of static files, beside an interface: `cargo run -p highwater-example-small --example static_site -- docs`.
+#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 

@@ -1,6 +1,7 @@
 //! How an application is tested in process: by the worker that serves it in production, without a port.
 //!
 //! `cargo test -p highwater-example-small --example tested`
+#![forbid(unsafe_code)]
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! Signed tokens (JWT): one route gives them out, the others ask for one.
+#![forbid(unsafe_code)]
 
 use std::time::{Duration, SystemTime};
 

@@ -1,6 +1,7 @@
 //! Files from a form, saved part by part while they arrive, within limits.
 //!
 //! `curl -F picture=@cat.png http://127.0.0.1:8080/pictures`
+#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 use std::sync::Arc;

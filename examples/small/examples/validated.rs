@@ -1,4 +1,5 @@
 //! Input that is checked by rules, and the document that describes it: `/openapi.json`, and `/docs` for people.
+#![forbid(unsafe_code)]
 
 use garde::Validate;
 use highwater::openapi::{OpenApi, api};
