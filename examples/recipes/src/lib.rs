@@ -1,4 +1,4 @@
-//! What crates of others do for an application: one module for each recipe of `docs/recipes.md`.
+//! What third-party crates do for an application: one module for each recipe of `docs/recipes.md`.
 #![forbid(unsafe_code)]
 
 pub mod decompression;

@@ -28,8 +28,7 @@ fn cookie(answer: &Response) -> String {
     cookie.split(';').next().expect("it has a value").to_owned()
 }
 
-/// Purpose: a session lasts over requests, its cookie says nothing of its data, and who keeps the cookie after its end has
-/// nothing.
+/// Purpose: a session lasts over requests, its data are not in the cookie, and after its end the cookie is worthless.
 #[test]
 fn sessions_end_when_the_server_ends_them() {
     let client = Client::new(sessions::routes(MemoryStore::default()));
@@ -95,7 +94,7 @@ fn requests_are_spans_of_their_clients_traces() {
         assert_eq!(value("http.route").as_deref(), Some("/orders/{id}"));
         assert_eq!(value("http.request.method").as_deref(), Some("GET"));
         assert_eq!(value("http.response.status_code").as_deref(), Some("200"));
-        assert_eq!(span.events.len(), 1, "what the handler told");
+        assert_eq!(span.events.len(), 1, "the handler's event");
     }
 }
 
@@ -198,8 +197,8 @@ impl Browser {
     }
 }
 
-/// Purpose: who comes back from the provider with the code is signed in; without the cookie of the way there, with another
-/// state, and with a code that is used up, nobody is.
+/// Purpose: a browser that comes back with the code is signed in; without its cookie, with another state, or with a used code
+/// it is not.
 #[test]
 fn sign_in_at_a_provider() {
     let identity = start(provider());
@@ -221,6 +220,6 @@ fn sign_in_at_a_provider() {
 
     assert_eq!(Browser::redirect(&ann.get(&back)), "/me");
     assert_eq!(ann.get("/me").text(), "ann");
-    assert_eq!(ann.get(&back).status, 400, "the cookie of the way there is gone");
+    assert_eq!(ann.get(&back).status, 400, "the cookie of the sign-in is gone");
     assert_eq!(mallory.get("/me").status, 401);
 }
