@@ -34,6 +34,8 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-example-chat", Some(&["highwater"])),
     ("highwater-example-everything", Some(&["highwater"])),
     ("highwater-example-postgres", Some(&["highwater"])),
+    ("highwater-example-recipes", Some(&["highwater"])),
+    ("highwater-example-small", Some(&["highwater"])),
     ("highwater-tests", None),
     ("highwater-skip", Some(&[])),
     ("highwater-testkit", Some(&["highwater-core", "highwater-skip"])),

@@ -182,4 +182,10 @@ mod pages {
     struct OpenApi;
     #[doc = include_str!("../../../docs/auth.md")]
     struct Auth;
+    #[doc = include_str!("../../../docs/coming-from-actix.md")]
+    struct ComingFromActix;
+    #[doc = include_str!("../../../docs/coming-from-gin.md")]
+    struct ComingFromGin;
+    #[doc = include_str!("../../../docs/coming-from-express.md")]
+    struct ComingFromExpress;
 }

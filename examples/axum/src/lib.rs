@@ -8,6 +8,11 @@
 
 mod streams;
 
+/// Its programs are compiled as documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/coming-from-axum.md")]
+struct ComingFromAxum;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
