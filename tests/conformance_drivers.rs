@@ -275,6 +275,12 @@ fn over_epoll() {
     conform(TransportChoice::Epoll);
 }
 
+/// Purpose: the same over what every system has.
+#[test]
+fn over_portable() {
+    conform(TransportChoice::Portable);
+}
+
 /// Purpose: the same over io_uring.
 #[test]
 fn over_uring() {
