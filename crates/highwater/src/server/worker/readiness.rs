@@ -49,10 +49,14 @@ mod on_unix {
 /// The runtime cannot wait for the driver, so the worker looks at the driver again and again.
 #[cfg(not(unix))]
 mod elsewhere {
+    use std::time::Duration;
+
     use tokio::time::{Interval, MissedTickBehavior, interval};
 
     use super::*;
-    use crate::server::worker::run::RUNTIME_LOOK;
+
+    /// The worker looks at its driver this often. As often as a worker that waits in its driver looks at its runtime.
+    const LOOK: Duration = Duration::from_millis(1);
 
     /// When it is time to look.
     pub(in crate::server::worker) struct Readiness(Interval);
@@ -60,7 +64,7 @@ mod elsewhere {
     impl Readiness {
         /// Inside the runtime.
         pub(in crate::server::worker) fn of(_: &impl External) -> io::Result<Self> {
-            let mut looks = interval(RUNTIME_LOOK);
+            let mut looks = interval(LOOK);
             looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             Ok(Readiness(looks))
         }

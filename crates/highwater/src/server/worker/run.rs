@@ -39,7 +39,7 @@ const HURRIED_TURNS: u32 = 2;
 /// A worker that does not wait in its runtime polls it once in this time, even if it knows of no task. This
 /// bounds the delay of what another thread asks of the runtime. A poll costs a system call; one per
 /// millisecond is negligible.
-pub(super) const RUNTIME_LOOK: Duration = Duration::from_millis(1);
+const RUNTIME_LOOK: Duration = Duration::from_millis(1);
 
 /// Events that are less than this apart come in quick succession. Well below [`RUNTIME_LOOK`]: a wait about as long as
 /// that would nearly always end early, for a look at the runtime, and each event would cost two wake-ups.
