@@ -28,7 +28,8 @@ const BATCH: usize = 400;
 
 fn serve(transport: TransportChoice) -> Running {
     let config = ServerConfig {
-        listen: vec!["127.0.0.1:0".parse().expect("an address")],
+        // The cases are of HTTP/1; one of them begins as HTTP/2 does.
+        listen: vec!["127.0.0.1:0,http1".parse().expect("an address")],
         metrics: None,
         workers: std::num::NonZeroUsize::new(1),
         transport,
