@@ -28,7 +28,8 @@ const BATCH: usize = 400;
 
 fn serve(transport: TransportChoice) -> Running {
     let config = ServerConfig {
-        listen: vec!["127.0.0.1:0".parse().expect("an address")],
+        // The cases are of HTTP/1; one of them begins as HTTP/2 does.
+        listen: vec!["127.0.0.1:0,http1".parse().expect("an address")],
         metrics: None,
         workers: std::num::NonZeroUsize::new(1),
         transport,
@@ -273,6 +274,12 @@ fn conform(transport: TransportChoice) {
 #[test]
 fn over_epoll() {
     conform(TransportChoice::Epoll);
+}
+
+/// Purpose: the same over what every system has.
+#[test]
+fn over_portable() {
+    conform(TransportChoice::Portable);
 }
 
 /// Purpose: the same over io_uring.

@@ -21,10 +21,10 @@ const SERVER: &str = env!("CARGO_BIN_EXE_strained");
 /// The transports that work here.
 fn transports() -> &'static [&'static str] {
     match highwater_sys::probe().uring {
-        Ok(()) => &["uring", "epoll"],
+        Ok(()) => &["uring", "epoll", "portable"],
         Err(reason) => {
             highwater_skip::skip("io_uring", reason);
-            &["epoll"]
+            &["epoll", "portable"]
         }
     }
 }
@@ -404,6 +404,11 @@ fn restarts_lose_nothing_over_epoll() {
     restarts("epoll");
 }
 
+#[test]
+fn restarts_lose_nothing_over_portable() {
+    restarts("portable");
+}
+
 /// Purpose: a successor may use the other driver: neither leaves the shared socket in a state that the other cannot use.
 #[test]
 fn drivers_share_a_socket() {
@@ -419,7 +424,7 @@ fn drivers_share_a_socket() {
     for server in &servers {
         eventually("each accepts", || server.metric("http_connections_total") > 0.0);
     }
-    let last = servers.pop().expect("epoll works everywhere");
+    let last = servers.pop().expect("portable works everywhere");
     for server in servers {
         server.stop();
         clients.go_on();

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use highwater_testkit::{Client, get};
 
-use crate::{Transport, on_both_transports};
+use crate::{Transport, on_each_transport};
 
-on_both_transports!(
+on_each_transport!(
     no_answer_is_lost,
     every_client_is_answered,
     hung_handlers_are_cut,

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use highwater_testkit::{Client, Process, get, within};
 
-use crate::{Transport, on_both_transports};
+use crate::{Transport, on_each_transport};
 
-on_both_transports!(
+on_each_transport!(
     resets_are_noticed_at_once,
     closed_tabs_leave_nothing_behind,
     half_closed_clients_are_bounded,

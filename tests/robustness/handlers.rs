@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use highwater_testkit::{Client, PATIENCE, get, within};
 use highwater_tests::server::warm_up;
 
-use crate::{Transport, on_both_transports};
+use crate::{Transport, on_each_transport};
 
-on_both_transports!(
+on_each_transport!(
     panics_are_answers,
     abandoned_futures_are_dropped,
     timeouts_are_answers,

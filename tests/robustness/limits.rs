@@ -2,9 +2,9 @@
 
 use highwater_testkit::{Answer, Client, Process};
 
-use crate::{Transport, on_both_transports};
+use crate::{Transport, on_each_transport};
 
-on_both_transports!(
+on_each_transport!(
     targets,
     header_sections,
     header_counts,

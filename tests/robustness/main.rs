@@ -23,16 +23,17 @@ use highwater_testkit::Process;
 enum Transport {
     Uring,
     Epoll,
+    Portable,
 }
 
 impl Transport {
     /// Those that work here.
     fn available() -> Vec<Transport> {
         match highwater_sys::probe().uring {
-            Ok(()) => vec![Transport::Uring, Transport::Epoll],
+            Ok(()) => vec![Transport::Uring, Transport::Epoll, Transport::Portable],
             Err(reason) => {
                 highwater_skip::skip("io_uring", reason);
-                vec![Transport::Epoll]
+                vec![Transport::Epoll, Transport::Portable]
             }
         }
     }
@@ -41,6 +42,7 @@ impl Transport {
         match self {
             Transport::Uring => "uring",
             Transport::Epoll => "epoll",
+            Transport::Portable => "portable",
         }
     }
 
@@ -59,7 +61,7 @@ impl Transport {
 }
 
 /// Makes of each function a test for each transport.
-macro_rules! on_both_transports {
+macro_rules! on_each_transport {
     ($($check:ident),* $(,)?) => {
         mod over_uring {
             $(
@@ -80,6 +82,14 @@ macro_rules! on_both_transports {
                 }
             )*
         }
+        mod over_portable {
+            $(
+                #[test]
+                fn $check() {
+                    super::$check(crate::Transport::Portable);
+                }
+            )*
+        }
     };
 }
-use on_both_transports;
+use on_each_transport;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use highwater_testkit::{Client, Process, get, within};
 use highwater_tests::server::warm_up;
 
-use crate::{Transport, on_both_transports};
+use crate::{Transport, on_each_transport};
 
-on_both_transports!(
+on_each_transport!(
     chunks_of_one_byte,
     uploads_that_are_read_slowly,
     repeated_bodies_that_are_not_read,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use highwater_testkit::{Answer, Client, Process, get, within};
 
-use crate::{Transport, on_both_transports};
+use crate::{Transport, on_each_transport};
 
-on_both_transports!(
+on_each_transport!(
     a_panic_ends_one_request,
     what_is_left_behind_may_panic,
     upgrades_may_panic,

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use highwater_testkit::{Client, Process};
 
-use crate::{Transport, on_both_transports};
+use crate::{Transport, on_each_transport};
 
-on_both_transports!(
+on_each_transport!(
     slow_uploads_give_way,
     slow_uploads_are_served_while_there_is_room,
     collected_bodies_hold_no_place,

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use highwater_testkit::{Client, Process, get};
 
-use crate::{Transport, on_both_transports};
+use crate::{Transport, on_each_transport};
 
-on_both_transports!(among_slow_senders, among_halves_of_heads, among_those_who_do_not_read);
+on_each_transport!(among_slow_senders, among_halves_of_heads, among_those_who_do_not_read);
 
 /// How many clients are in the way.
 const HOSTILE: usize = 400;

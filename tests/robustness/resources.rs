@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use highwater_testkit::{Client, Process, get, within};
 use highwater_tests::server::warm_up;
 
-use crate::{Transport, on_both_transports};
+use crate::{Transport, on_each_transport};
 
-on_both_transports!(
+on_each_transport!(
     resets_leave_nothing_behind,
     out_of_descriptors,
     stops_without_descriptors,

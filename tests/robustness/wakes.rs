@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use highwater_testkit::{Client, Process, get, within};
 
-use crate::{Transport, on_both_transports};
+use crate::{Transport, on_each_transport};
 
-on_both_transports!(
+on_each_transport!(
     after_a_client_hung_up,
     after_a_route_timed_out,
     after_a_deadline_passed,

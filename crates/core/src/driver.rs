@@ -1,7 +1,7 @@
 //! The interface between a worker and a kernel: events (`Event`) and commands (`Driver`).
 //!
-//! A driver moves bytes and tells the time; it never looks inside the bytes. There are three:
-//! io_uring and epoll in `highwater-sys`, and a seeded simulator in `highwater::sim`. All report
+//! A driver moves bytes and tells the time; it never looks inside the bytes. There are four:
+//! io_uring, epoll and a portable one in `highwater-sys`, and a seeded simulator in `highwater::sim`. All report
 //! completions, so a worker cannot tell them apart.
 //!
 //! Contract (R = the driver's promise, O = the worker's obligation; the simulator asserts the Os):

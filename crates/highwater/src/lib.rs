@@ -109,6 +109,11 @@
 #![deny(clippy::print_stderr)] // The terminal is the application's.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(all(feature = "files", not(target_os = "linux")))]
+compile_error!(
+    "highwater: the feature `files` needs Linux, whose openat2 keeps links within a folder. Leave it out on this system"
+);
+
 pub mod admission;
 pub mod app;
 #[cfg(feature = "auth")]

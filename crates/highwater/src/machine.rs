@@ -2,6 +2,9 @@
 
 use highwater_sys::{Capabilities, cpu, limits};
 
+/// Whether there are other drivers than the portable one.
+const IS_LINUX: bool = cfg!(all(target_os = "linux", not(highwater_portable_only)));
+
 /// A busy service needs more connections than fewer descriptors allow.
 const DESCRIPTORS_MODEST: u64 = 10_000;
 
@@ -40,7 +43,8 @@ pub fn look() -> Machine {
     let (soft, hard) = descriptors.map_or((0, 0), |limit| (limit.soft, limit.hard));
     let (transport, reason) = match uring {
         Ok(()) => ("uring", "io_uring works here".to_owned()),
-        Err(reason) => ("epoll", reason),
+        Err(reason) if IS_LINUX => ("epoll", reason),
+        Err(reason) => ("portable", format!("for development: {reason}, and so does epoll")),
     };
     Machine {
         kernel,

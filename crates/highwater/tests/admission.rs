@@ -20,7 +20,7 @@ use highwater::server::{Shed, TransportChoice};
 use highwater::testing::Setup;
 use highwater::{Error, Handler, Path, Priority, Router, ServerConfig, blocking};
 use served::{HANG, start_with as start};
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 /// What clients are said to wait for.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -133,7 +133,7 @@ fn router(hold: &Hold, begun: &Arc<AtomicUsize>) -> Router {
         })
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: a burst is not an overload: all of it is served, in the time it takes, even if that is
     /// many times the patience.
     fn a_crowd_is_served(transport) {

@@ -17,7 +17,7 @@ use highwater::testing::Client;
 use highwater::{Extension, Router};
 use serde::Deserialize;
 use served::{exchange, start};
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 const SECRET: &str = "a secret of some length, as there should be";
 
@@ -57,7 +57,7 @@ fn token(subject: &str, life: u64) -> String {
     issue(SECRET, subject, SystemTime::now(), Duration::from_secs(life))
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: only who proves it gets through, whatever else is sent; a 401 says what is wanted, in the one field that
     /// clients read it from.
     fn proofs(transport) {

@@ -18,7 +18,7 @@ use highwater::{
     Requirements, Response, Router, blocking, layer,
 };
 use served::{HANG, exchange, start};
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 /// How many users were looked up.
 type Lookups = Arc<AtomicUsize>;
@@ -107,7 +107,7 @@ fn routes() -> Router {
         .post("/fallible", fallible)
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: whatever the form of a handler and the place of the argument, it is called with what was awaited, and
     /// the errors of extractors have the application's shape; layers see the answers.
     fn handlers_get_what_they_wait_for(transport) {

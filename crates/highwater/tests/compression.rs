@@ -14,7 +14,7 @@ use highwater::layers::{COMPRESSED_AT_ONCE_MAX, compression};
 use highwater::server::TransportChoice;
 use highwater::{Body, Bytes, Layer, Response, Router, StatusCode, fixed};
 use served::{HANG, exchange, start};
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 fn ask(address: SocketAddr, path: &str, fields: &[&str]) -> Answer {
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
@@ -56,7 +56,7 @@ fn typed(media_type: &'static str, body: impl Into<Body>) -> Response {
     Response::new(StatusCode::OK).with_body(body).with_content_type(media_type)
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: each coding arrives as what the handler answered, smaller, with a length, a `Vary` and a weak tag.
     fn whole_content(transport) {
         let page = || typed("application/json", json(64 * 1024)).with_header("etag", "\"1\"");

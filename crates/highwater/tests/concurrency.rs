@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 /// A server of two workers that limits nothing by itself.
 fn start(router: Router, transport: TransportChoice) -> Running {
@@ -106,7 +106,7 @@ const PEAK: f64 = 160.0;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: at ten times the capacity of a back end, its routes keep answering in time and
     /// refuse the rest; and no other route refuses anything. The two routes share one limit, which
     /// the metrics show.

@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 /// No step takes this long unless something hangs.
 const HANG: Duration = Duration::from_secs(20);
@@ -205,7 +205,7 @@ fn assert_served(others: &Counts) {
     );
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: clients that ask for less than their share are served, however much a client at another address asks for;
     /// that one gets what they leave.
     fn each_address_gets_its_share(transport) {

@@ -18,7 +18,7 @@ use highwater::server::TransportChoice;
 use highwater::{Error, Html, Router};
 use served::{HANG, exchange, start};
 use tempfile::TempDir;
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 /// A folder with these files. They are a day old, as files are that somebody serves.
 fn folder(files: &[(&str, &str)]) -> TempDir {
@@ -57,7 +57,7 @@ fn large(size: usize) -> Vec<u8> {
     (0..size).map(|at| (b'a' + (at % 23) as u8) ^ (at / 4099 % 5) as u8).collect()
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: a site is served as a browser needs it: pages for folders, types, lengths, and the router's own 404s.
     fn a_site(transport) {
         let site = folder(&[

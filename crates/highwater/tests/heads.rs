@@ -15,7 +15,7 @@ use highwater::headers::{CacheControl, ContentLength};
 use highwater::server::TransportChoice;
 use highwater::{Accept, AcceptLanguage, Router, StatusCode, TypedHeader};
 use served::{exchange, start};
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 /// Asks for a path, with these lines of fields.
 fn ask(address: SocketAddr, path: &str, fields: &[&str]) -> Answer {
@@ -30,7 +30,7 @@ fn cookie(answer: &Answer) -> String {
     format!("Cookie: {}", set.split(';').next().expect("a pair"))
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: the answer is in the form that the client likes best, in any number of fields; without a form that it
     /// accepts, the client learns which there are.
     fn preferences(transport) {

@@ -19,7 +19,7 @@ use highwater::{
 };
 use http::{Method, Request as HttpRequest, Version};
 use served::{HANG, config, start, start_with};
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 #[derive(serde::Deserialize)]
 struct Size {
@@ -214,7 +214,7 @@ fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     answer
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: requests are answered as over HTTP/1, and handlers see the version and the host.
     fn requests(transport) {
         let server = start(router(), transport);

@@ -14,7 +14,7 @@ use highwater::server::TransportChoice;
 use highwater::{Error, Handler, Json, Router};
 use serde_json::{Value, json};
 use served::{HANG, start};
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 const LIMITS: MultipartLimits =
     MultipartLimits { parts_max: 3, part_bytes_max: 1000, total_bytes_max: 2500 };
@@ -76,7 +76,7 @@ fn router() -> Router {
 
 const FORM: &str = "multipart/form-data; boundary=b";
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: parts are what the client sent, however the bytes are cut.
     fn parts(transport) {
         let running = start(router(), transport);
@@ -93,7 +93,7 @@ on_both_transports! {
     }
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: what is larger than a limit is 413 with its name, at one more than the limit and not at it, whether or not
     /// the handler reads the part.
     fn limits(transport) {
@@ -127,7 +127,7 @@ on_both_transports! {
     }
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: a head or a preamble without an end takes no more memory than a head may, and is 413.
     fn bombs(transport) {
         let running = start(router(), transport);
@@ -146,7 +146,7 @@ on_both_transports! {
     }
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: what is no form, has no boundary or ends too soon is the client's fault, and says what is wrong.
     fn what_is_no_form(transport) {
         let running = start(router(), transport);
@@ -179,7 +179,7 @@ async fn save(form: Multipart, path: std::path::PathBuf) -> Result<String, Error
     }
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: a part becomes a file whole, or not at all: never one that is there, nor half of one.
     fn files(transport) {
         let folder = tempfile::tempdir().expect("a folder");

@@ -19,7 +19,7 @@ use served::{exchange, start};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 fn ask(address: SocketAddr, line: &str, fields: &[&str], content: &str) -> Answer {
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
@@ -32,7 +32,7 @@ fn ask(address: SocketAddr, line: &str, fields: &[&str], content: &str) -> Answe
     )
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: content that a client has is not sent again; what has another state, method or status is.
     fn tags(transport) {
         let dated = || Response::from("dated").with_header("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT");

@@ -16,14 +16,14 @@ use highwater::{
     Error, Handler, MatchedPath, Method, Path, Request, Router, TrailingSlash, Uri, fixed, layer,
 };
 use served::{HANG, exchange, start};
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 fn ask(address: SocketAddr, method: &str, target: &str) -> Answer {
     let request = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     exchange(address, &request)
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: `route` gives each method of a path its handler, and does not keep calls for the same path from adding
     /// others; what none of them takes is answered 405 with all of them.
     fn methods_of_one_path(transport) {

@@ -19,7 +19,7 @@ use rustls::version::{TLS12, TLS13};
 
 use secured::{Authority, Bytewise, Secured, connect};
 use served::HANG;
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -110,7 +110,7 @@ fn content_over_http2(at: &mut Secured) -> Vec<u8> {
     }
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: in both versions, requests on one connection, pipelined ones, large answers and large bodies come through
     /// whole, and the end is announced.
     fn both_versions_serve(transport) {

@@ -12,7 +12,7 @@ use highwater::server::TransportChoice;
 use highwater::websocket::Broadcast;
 use highwater::{Closed, Router, ServerConfig, State, WebSocket, websocket};
 use served::{HANG, config, start, start_with};
-use transports::on_both_transports;
+use transports::on_each_transport;
 use tungstenite::client::client_with_config;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{CloseFrame, WebSocketConfig};
@@ -72,7 +72,7 @@ fn connect(address: SocketAddr) -> Peer<Patient> {
     opened.expect("the handshake is accepted").0
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: messages of every length come back as they were, one by one and many at once, and the closing handshake is
     /// kept: another implementation accepts all of it.
     fn echoes(transport) {

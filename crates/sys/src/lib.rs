@@ -12,48 +12,76 @@
 //! * A driver belongs to the thread that made it, and is not `Send`.
 //! * Memory that the kernel may still read or write is never freed or moved, not even by dropping a
 //!   driver with operations in flight.
+//! * Other systems than Linux have the driver in [`portable`] and what it needs, by the same names. So does Linux with
+//!   `--cfg highwater_portable_only`, by which that is checked.
 //! * [Trying](probe()) finds out which driver works. No code reads a version number to decide that.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::print_stderr)] // The terminal is the application's.
 
-#[cfg(not(target_os = "linux"))]
-compile_error!(
-    "highwater-sys needs Linux: it uses io_uring, epoll and BPF. Build for a Linux target"
-);
-
 mod address;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod bpf;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod call;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod capability;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod clock;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod cpu;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod dial;
+#[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
+mod elsewhere;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod epoll;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod inet_diag;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod inherited;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod limits;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod listen_queue;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod listener;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod netns;
 pub mod portable;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod probe;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod process;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod signal;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod socket;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod unix;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod uring;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod wake;
 
 use std::io;
+#[cfg(unix)]
 use std::os::fd::BorrowedFd;
+
+#[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
+pub use elsewhere::{bpf, capability, clock, cpu, limits, signal};
+#[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
+use elsewhere::{inherited, listen_queue, listener, probe, socket, unix, wake};
 
 pub use address::Address;
 pub use highwater_core::driver::Driver;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub use inet_diag::{Connections, InetDiag};
 pub use inherited::{Inherited, inherited};
 pub use listen_queue::ListenQueue;
 pub use listener::{KeepAlive, Listener, bind_remedy};
-pub use probe::{Capabilities, Transport, probe};
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+pub use probe::Transport;
+pub use probe::{Capabilities, probe};
 pub use unix::{SocketFile, bind_unix};
 pub use wake::Waker;
 
@@ -102,7 +130,9 @@ impl Default for DriverConfig {
 /// wait until [`readiness_fd`](External::readiness_fd) is readable. Waiting for a level or for an
 /// edge both work; never read from the descriptor.
 pub trait External: Driver<Error = io::Error> {
-    /// Readable when a [`poll`](Driver::poll) may have something to do.
+    /// Readable when a [`poll`](Driver::poll) may have something to do. Windows has nothing like it; there, look again
+    /// and again.
+    #[cfg(unix)]
     fn readiness_fd(&self) -> BorrowedFd<'_>;
 
     /// Submits all commands, and returns whether it is safe to wait for

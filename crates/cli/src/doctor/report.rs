@@ -19,6 +19,7 @@ pub(super) fn text(found: &Found) {
         println!("{}", wrapped(&format!("{name:<12} {choice} ({reason})"), 13));
     };
     because("transport", &machine.transport, &machine.transport_reason);
+    println!("             --transport portable works on every system: slower, for development");
     because("gate", gate.mechanism, &gate.reason);
     let allowed: Vec<String> = machine.cores.iter().map(ToString::to_string).collect();
     println!(

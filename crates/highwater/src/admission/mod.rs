@@ -38,8 +38,10 @@ mod strain;
 pub(crate) mod worker;
 
 pub(crate) use self::budget::TURN_MAX;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+pub use self::kernel::Ceiling;
 pub(crate) use self::kernel::Entry;
-pub use self::kernel::{Ceiling, gate_here};
+pub use self::kernel::gate_here;
 pub use self::priority::Priority;
 pub use self::route_limit::Concurrency;
 pub(crate) use self::settings::AdmissionSettings;

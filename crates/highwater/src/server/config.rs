@@ -33,6 +33,8 @@ choices! {
         Uring = "uring",
         /// epoll.
         Epoll = "epoll",
+        /// What every system has, for development on macOS and Windows, where `auto` is this. Slower than the others.
+        Portable = "portable",
     }
 }
 
@@ -181,8 +183,8 @@ settings! {
             => number(NonZeroUsize::MIN..=at_most(1024)).optional("the cores that affinity and cgroup allow"),
             "Worker threads";
 
-        transport: TransportChoice = TransportChoice::Auto => choice().refusing("portable", "not built yet"),
-            "I/O interface; auto uses io_uring if the kernel permits it, else epoll";
+        transport: TransportChoice = TransportChoice::Auto => choice(),
+            "I/O interface; auto uses io_uring if the kernel permits it, else epoll; portable works on every system, for development";
 
         pin: Pin = Pin::Auto => choice(),
             "Whether each worker is pinned to a core; auto pins if there are no more workers than cores";

@@ -34,6 +34,10 @@ mod serve;
 #[cfg(feature = "cli")]
 mod setting;
 mod stop;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+mod supervisor;
+#[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
+#[path = "without_supervisor.rs"]
 mod supervisor;
 mod threads;
 #[cfg(feature = "tls")]
@@ -44,9 +48,9 @@ mod tls;
 mod transport;
 mod worker;
 
-pub use crate::admission::{
-    Ceiling, Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed, gate_here,
-};
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+pub use crate::admission::Ceiling;
+pub use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed, gate_here};
 pub use crate::logging::LogFormat;
 pub use builder::Server;
 pub use config::{ClientAuth, Pin, ServerConfig, TlsMin, TransportChoice};

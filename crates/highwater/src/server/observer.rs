@@ -41,7 +41,7 @@ impl Observer {
             core: None,
             // Independent of the transport of the other workers: this port must work even where
             // that does not.
-            kind: Kind::Epoll,
+            kind: Kind::SAFE,
             listeners: vec![listener],
             pool: Pool::new(1, config.patience, 1),
             gives_up_rights: true,

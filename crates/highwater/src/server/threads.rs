@@ -10,7 +10,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use highwater_sys::capability::{self, Capability};
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 use highwater_sys::epoll::Epoll;
+use highwater_sys::portable::Portable;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, Waker, cpu};
 
@@ -269,8 +272,13 @@ impl WorkerThread {
         let WorkerThread { kind, worker, listeners, pool, config, .. } = self;
         let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);
         match kind {
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Kind::Uring => work(Uring::new(listeners, &driver)?, config, worker, pool, phase, tell),
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Kind::Epoll => work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, tell),
+            Kind::Portable => {
+                work(Portable::new(listeners, &driver)?, config, worker, pool, phase, tell)
+            }
         }
     }
 }

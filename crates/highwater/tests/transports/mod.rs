@@ -6,16 +6,16 @@ use highwater::server::TransportChoice;
 /// The transports that work here. One that does not is said to be skipped.
 pub(crate) fn transports() -> Vec<TransportChoice> {
     match highwater_sys::probe().uring {
-        Ok(()) => vec![TransportChoice::Uring, TransportChoice::Epoll],
+        Ok(()) => vec![TransportChoice::Uring, TransportChoice::Epoll, TransportChoice::Portable],
         Err(reason) => {
             highwater_skip::skip("io_uring", reason);
-            vec![TransportChoice::Epoll]
+            vec![TransportChoice::Epoll, TransportChoice::Portable]
         }
     }
 }
 
-/// Makes two tests of each function: one over io_uring, one over epoll.
-macro_rules! on_both_transports {
+/// Makes a test for each transport of each function.
+macro_rules! on_each_transport {
     ($($(#[$doc:meta])* fn $name:ident($transport:ident) $body:block)*) => {$(
         mod $name {
             #[allow(unused_imports, reason = "not every test needs all")]
@@ -35,7 +35,12 @@ macro_rules! on_both_transports {
             fn over_epoll() {
                 test(TransportChoice::Epoll);
             }
+
+            #[test]
+            fn over_portable() {
+                test(TransportChoice::Portable);
+            }
         }
     )*};
 }
-pub(crate) use on_both_transports;
+pub(crate) use on_each_transport;

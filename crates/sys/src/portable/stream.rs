@@ -1,8 +1,8 @@
-//! Sockets of both families behind one type: TCP, and Unix sockets where the system has them.
+//! Sockets of both families behind one type: TCP, and Unix sockets on Linux.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{self, Shutdown, SocketAddr};
-#[cfg(unix)]
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 use std::os::unix::net as unix;
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use socket2::SockRef;
 /// A listening socket of the standard library.
 pub(crate) enum Plain {
     Tcp(net::TcpListener),
-    #[cfg(unix)]
+    #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
     Unix(unix::UnixListener),
 }
 
 /// A listening socket that a selector can watch.
 pub(super) enum Acceptor {
     Tcp(mio::net::TcpListener),
-    #[cfg(unix)]
+    #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
     Unix(mio::net::UnixListener),
 }
 
@@ -32,7 +32,7 @@ impl Acceptor {
                 listener.set_nonblocking(true)?;
                 Acceptor::Tcp(mio::net::TcpListener::from_std(listener))
             }
-            #[cfg(unix)]
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Plain::Unix(listener) => {
                 listener.set_nonblocking(true)?;
                 Acceptor::Unix(mio::net::UnixListener::from_std(listener))
@@ -47,7 +47,7 @@ impl Acceptor {
                 let (stream, peer) = listener.accept()?;
                 Ok((Stream::Tcp(stream), Some(peer)))
             }
-            #[cfg(unix)]
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Acceptor::Unix(listener) => Ok((Stream::Unix(listener.accept()?.0), None)),
         }
     }
@@ -55,7 +55,7 @@ impl Acceptor {
     pub(super) fn watch(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match self {
             Acceptor::Tcp(listener) => listener.register(registry, token, Interest::READABLE),
-            #[cfg(unix)]
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Acceptor::Unix(listener) => listener.register(registry, token, Interest::READABLE),
         }
     }
@@ -64,7 +64,7 @@ impl Acceptor {
 /// A connection. Closed when dropped.
 pub(crate) enum Stream {
     Tcp(mio::net::TcpStream),
-    #[cfg(unix)]
+    #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
     Unix(mio::net::UnixStream),
 }
 
@@ -73,7 +73,7 @@ impl Stream {
         let both = Interest::READABLE | Interest::WRITABLE;
         match self {
             Stream::Tcp(stream) => stream.register(registry, token, both),
-            #[cfg(unix)]
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Stream::Unix(stream) => stream.register(registry, token, both),
         }
     }
@@ -81,7 +81,7 @@ impl Stream {
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.read(buffer),
-            #[cfg(unix)]
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Stream::Unix(stream) => stream.read(buffer),
         }
     }
@@ -91,7 +91,7 @@ impl Stream {
         let parts = parts.map(IoSlice::new);
         match self {
             Stream::Tcp(stream) => stream.write_vectored(&parts),
-            #[cfg(unix)]
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Stream::Unix(stream) => stream.write_vectored(&parts),
         }
     }
@@ -100,7 +100,7 @@ impl Stream {
     pub(super) fn finish_sending(&self) {
         let _ = match self {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            #[cfg(unix)]
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
         };
     }
@@ -108,16 +108,20 @@ impl Stream {
     /// After this, closing the connection sends a reset and frees it at once. Fails only if the connection is gone
     /// already.
     pub(super) fn reset_on_close(&self) {
-        if let Stream::Tcp(stream) = self {
-            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        match self {
+            Stream::Tcp(stream) => drop(SockRef::from(stream).set_linger(Some(Duration::ZERO))),
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+            Stream::Unix(_) => {}
         }
     }
 
     /// Not every system lets connections inherit this from their listener. Answers are written whole, so waiting
     /// for more bytes gains nothing. Fails only if the connection is gone already.
     pub(super) fn send_without_delay(&self) {
-        if let Stream::Tcp(stream) = self {
-            let _ = stream.set_nodelay(true);
+        match self {
+            Stream::Tcp(stream) => drop(stream.set_nodelay(true)),
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+            Stream::Unix(_) => {}
         }
     }
 
@@ -125,7 +129,7 @@ impl Stream {
     pub(super) fn has_failed(&self) -> bool {
         let error = match self {
             Stream::Tcp(stream) => stream.take_error(),
-            #[cfg(unix)]
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Stream::Unix(stream) => stream.take_error(),
         };
         !matches!(error, Ok(None))
@@ -135,13 +139,13 @@ impl Stream {
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         match self {
             Stream::Tcp(stream) => stream.peer_addr().ok(),
-            #[cfg(unix)]
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Stream::Unix(_) => None,
         }
     }
 }
 
-#[cfg(unix)]
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 impl std::os::fd::AsRawFd for Stream {
     fn as_raw_fd(&self) -> std::os::fd::RawFd {
         match self {

@@ -27,8 +27,11 @@ pub(crate) enum Under {
 }
 
 /// The drivers of Highwater. Where io_uring does not work, `auto` is epoll as well.
-pub(crate) const HIGHWATER: [Under; 2] =
-    [Under::Highwater(TransportChoice::Auto), Under::Highwater(TransportChoice::Epoll)];
+pub(crate) const HIGHWATER: [Under; 3] = [
+    Under::Highwater(TransportChoice::Auto),
+    Under::Highwater(TransportChoice::Epoll),
+    Under::Highwater(TransportChoice::Portable),
+];
 
 /// A server that stops when it is dropped.
 pub(crate) struct Server {

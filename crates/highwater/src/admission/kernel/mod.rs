@@ -16,11 +16,19 @@
 //!
 //! Invariants: a gate acts in the network namespace of the thread that opens it, from before the first
 //! connection is accepted; it is removed when it is dropped, and when the process dies.
+#![cfg_attr(
+    not(all(target_os = "linux", not(highwater_portable_only))),
+    allow(dead_code, unreachable_code, reason = "only Linux has these mechanisms")
+)]
 
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod ceiling;
 mod ebpf;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod firewall;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod iptables;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod nft;
 
 use std::io;
@@ -32,6 +40,7 @@ use highwater_sys::bpf::Sources;
 
 use super::GateChoice;
 
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub use ceiling::Ceiling;
 pub(crate) use ebpf::Occupancy;
 
@@ -216,6 +225,7 @@ pub(crate) fn open(
     entries: &[Entry<'_>],
     limit: u32,
 ) -> Result<Opened, String> {
+    #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
     let ceilings = |open: fn(SocketAddr, u32) -> io::Result<Box<dyn FixedCeiling>>| {
         let each = entries.iter().map(|entry| open(entry.address, limit));
         each.collect::<io::Result<Vec<_>>>().map(|all| KernelGate::Fixed(Box::new(Ceilings(all))))
@@ -232,9 +242,15 @@ pub(crate) fn open(
         }
         Ok(match mechanism {
             Mechanism::Ebpf => KernelGate::Adjustable(Box::new(ebpf::Ebpf::open(entries, limit)?)),
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Mechanism::Nft => ceilings(|at, limit| Ok(Box::new(nft::Nft::open(at, limit)?)))?,
+            #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Mechanism::Iptables => {
                 ceilings(|at, limit| Ok(Box::new(iptables::Iptables::open(at, limit)?)))?
+            }
+            #[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
+            Mechanism::Nft | Mechanism::Iptables => {
+                return Err(io::Error::other("its rules are for Linux's firewall"));
             }
             Mechanism::Accept => unreachable!("it is the choice when no gate can be opened"),
         })

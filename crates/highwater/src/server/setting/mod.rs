@@ -66,19 +66,6 @@ impl<T: 'static> Form<T> {
         Form { default: Some(default), ..self }
     }
 
-    /// The same, without `word`, for a `reason` that is said instead of calling it unknown.
-    pub(super) fn refusing(self, word: &'static str, reason: &'static str) -> Self {
-        let Form { parse, .. } = self;
-        let parse = move |text: &str| {
-            let parsed = parse(text);
-            parsed.map_err(|error| match text == word {
-                true => error.replacen("not a choice", reason, 1),
-                false => error,
-            })
-        };
-        Form { parse: Box::new(parse), ..self }
-    }
-
     /// Any number of them.
     pub(super) fn several(self, default: &'static str) -> Form<Vec<T>> {
         let Form { placeholder, parse, show, .. } = self;

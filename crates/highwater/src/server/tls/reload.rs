@@ -6,6 +6,7 @@
 //!
 //! What cannot be served is logged once, and the certificates in use stay; the next change is another attempt.
 
+#[cfg(unix)]
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -52,9 +53,19 @@ impl Fingerprint {
     }
 }
 
+#[cfg(unix)]
 fn look(path: &Path) -> Look {
     let about = fs::metadata(path).ok()?;
     Some((about.dev(), about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
+}
+
+/// As far as the standard library tells: a file that is replaced by an equally long one of the same time is not noticed.
+#[cfg(not(unix))]
+fn look(path: &Path) -> Look {
+    let about = fs::metadata(path).ok()?;
+    let modified = about.modified().ok()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(modified.as_secs()).unwrap_or(i64::MAX);
+    Some((0, 0, about.len(), seconds, i64::from(modified.subsec_nanos())))
 }
 
 /// The thread that reads certificates again. It ends when this is dropped.

@@ -13,6 +13,7 @@ use std::{array, io};
 
 use highwater_core::prng::Prng;
 use highwater_sys::epoll::Epoll;
+use highwater_sys::portable::Portable;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, Listener};
 
@@ -104,6 +105,14 @@ impl Gated {
                     &followed,
                     begins,
                 ),
+                Kind::Portable => threads::work(
+                    Portable::new(vec![listener], &config)?,
+                    worker,
+                    WorkerInfo::new(0, 1),
+                    pool,
+                    &followed,
+                    begins,
+                ),
             }
         });
         let inbox = started.recv().expect("the worker begins");
@@ -146,10 +155,10 @@ fn ask(address: SocketAddr) -> io::Result<()> {
 /// The transports that this machine has.
 fn transports() -> Vec<Kind> {
     match highwater_sys::probe().uring {
-        Ok(()) => vec![Kind::Uring, Kind::Epoll],
+        Ok(()) => vec![Kind::Uring, Kind::Epoll, Kind::Portable],
         Err(reason) => {
             highwater_skip::skip("io_uring", reason);
-            vec![Kind::Epoll]
+            vec![Kind::Epoll, Kind::Portable]
         }
     }
 }

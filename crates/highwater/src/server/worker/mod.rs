@@ -52,6 +52,7 @@ mod inbox;
 #[cfg(feature = "sim")]
 mod inspect;
 mod protocol;
+mod readiness;
 mod room;
 mod run;
 mod runtime;

@@ -14,7 +14,6 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -24,13 +23,12 @@ use std::time::Duration;
 use highwater_core::driver::{Driver, Wait};
 use highwater_core::time::{Clock, Instant};
 use highwater_sys::External;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::runtime::LocalRuntime;
 
 use super::Worker;
 use super::inbox::Inbox;
 use super::protocol::Protocol;
+use super::readiness::Readiness;
 use crate::app::{App, WorkerContext, WorkerInfo};
 use crate::server::pool::{Full, Pool};
 
@@ -186,13 +184,7 @@ fn in_tokio<D: Driver<Error = io::Error> + External, P: Protocol>(
     worker.set_runtime(true);
     runtime.block_on(async {
         let mut worker = worker;
-        let readiness = worker.driver.readiness_fd().try_clone_to_owned()?;
-        #[expect(
-            deprecated,
-            reason = "its successor is unsafe for types that lie about their \
-            descriptor; OwnedFd does not"
-        )]
-        let readiness = AsyncFd::with_interest(readiness, Interest::READABLE)?;
+        let mut readiness = Readiness::of(&worker.driver)?;
         let mut looked_at = worker.now();
         // When there was something to do at last.
         let mut busy_at = looked_at;
@@ -214,7 +206,7 @@ fn in_tokio<D: Driver<Error = io::Error> + External, P: Protocol>(
             let is_busy = events > 0 || is_hurried(drained_turns) || worker.has_backlog();
             if is_busy {
                 busy_at = turned_at;
-            } else if wait(&mut worker, inbox, &readiness).await? {
+            } else if wait(&mut worker, inbox, &mut readiness).await? {
                 looked_at = worker.now();
                 is_dense = looked_at < busy_at + DENSE_GAP;
                 continue;
@@ -241,7 +233,7 @@ fn at_most_until(wait: Wait, end: Instant) -> Wait {
 async fn wait<D: Driver<Error = io::Error> + External, P: Protocol>(
     worker: &mut Worker<D, P>,
     inbox: &Inbox,
-    readiness: &AsyncFd<OwnedFd>,
+    readiness: &mut Readiness,
 ) -> io::Result<bool> {
     if !worker.driver.prepare_wait()? {
         return Ok(false);
@@ -260,13 +252,8 @@ async fn wait<D: Driver<Error = io::Error> + External, P: Protocol>(
         if !inbox.park_in_runtime(cx.waker()) {
             return Poll::Ready(Ok(()));
         }
-        match readiness.poll_read_ready(cx) {
-            Poll::Ready(Ok(mut ready)) => {
-                ready.clear_ready();
-                return Poll::Ready(Ok(()));
-            }
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Pending => {}
+        if let Poll::Ready(ready) = readiness.poll_ready(cx) {
+            return Poll::Ready(ready);
         }
         let polled = alarm.as_mut().poll(cx).map(Ok);
         has_waited |= polled.is_pending();

@@ -248,12 +248,8 @@ fn mistakes_name_setting_value_source_and_remedy() {
         "a better source is not blamed on a lesser one"
     );
     assert_eq!(
-        complaint(&["--transport=portable"], &[]),
-        "--transport \"portable\" (from a flag): not built yet; use auto, uring or epoll"
-    );
-    assert_eq!(
         complaint(&["--transport=Epoll"], &[]),
-        "--transport \"Epoll\" (from a flag): not a choice; use auto, uring or epoll"
+        "--transport \"Epoll\" (from a flag): not a choice; use auto, uring, epoll or portable"
     );
     assert_eq!(
         complaint(&["--metrics=localhost:80"], &[]),
