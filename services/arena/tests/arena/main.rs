@@ -6,7 +6,7 @@ mod http2;
 use std::process::Command;
 use std::sync::Arc;
 
-use highwater_testkit::{Answer, Process, get, program, refuses_wrong_addresses, request};
+use highwater_testkit::{Answer, Process, get, program, request};
 use http2::Http2;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::CertificateDer;
@@ -282,10 +282,4 @@ fn wrong_settings() {
             assert!(text.contains(word), "{args:?}: no {word:?} in {text}");
         }
     }
-}
-
-/// Purpose: an address that cannot be listened on ends the program with what to write instead.
-#[test]
-fn wrong_addresses() {
-    refuses_wrong_addresses(|address| arena(&["--listen", address]));
 }
