@@ -23,6 +23,7 @@ pub mod link;
 pub mod percent;
 pub mod prng;
 pub mod protocol;
+pub mod proxy_header;
 pub mod route;
 pub mod time;
 pub mod timer;

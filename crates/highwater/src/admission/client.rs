@@ -26,6 +26,11 @@ impl Clients {
         Clients { secret: RandomState::new(), proxies }
     }
 
+    /// Whether `peer` may say who its clients are. One without an address is that of a Unix socket.
+    pub(crate) fn trust(&self, peer: Option<SocketAddr>) -> bool {
+        peer.map_or(self.proxies.trusts_unix(), |peer| self.proxies.trusts(peer.ip()))
+    }
+
     /// The client of the request with `head`, if the head decides that.
     pub(crate) fn of_request(
         &self,

@@ -67,6 +67,10 @@ pub(crate) enum Rejection {
     AcceptOther,
     /// A connection was closed, or accepting paused, at `--connections-max`.
     AcceptConnectionsMax,
+    /// A connection that was to begin with the header of a proxy came from a peer that is not trusted to be one.
+    AcceptUntrusted,
+    /// A connection of a proxy did not begin with a well-formed header.
+    AcceptProxyHeader,
     /// A request waited in the worker's queue for longer than an overloaded server allows.
     QueueDelay,
     /// A request came while more waited than can be refused in time.
@@ -97,6 +101,8 @@ impl Rejection {
             Rejection::AcceptMemory => Row::AcceptMemory,
             Rejection::AcceptOther => Row::AcceptOther,
             Rejection::AcceptConnectionsMax => Row::AcceptConnectionsMax,
+            Rejection::AcceptUntrusted => Row::AcceptUntrusted,
+            Rejection::AcceptProxyHeader => Row::AcceptProxyHeader,
             Rejection::QueueDelay => Row::QueueDelay,
             Rejection::QueueFull => Row::QueueFull,
             Rejection::QueueShare => Row::QueueShare,
@@ -151,6 +157,8 @@ pub(super) enum Row {
     AcceptMemory,
     AcceptOther,
     AcceptConnectionsMax,
+    AcceptUntrusted,
+    AcceptProxyHeader,
     Malformed,
     Timeout,
     BodyTooLarge,
@@ -176,6 +184,8 @@ impl Row {
         Row::AcceptMemory,
         Row::AcceptOther,
         Row::AcceptConnectionsMax,
+        Row::AcceptUntrusted,
+        Row::AcceptProxyHeader,
         Row::Malformed,
         Row::Timeout,
         Row::BodyTooLarge,
@@ -201,6 +211,8 @@ impl Row {
             Row::AcceptMemory => ("accept", "memory"),
             Row::AcceptOther => ("accept", "other"),
             Row::AcceptConnectionsMax => ("accept", "connections_max"),
+            Row::AcceptUntrusted => ("accept", "untrusted_proxy"),
+            Row::AcceptProxyHeader => ("accept", "proxy_header"),
             Row::Malformed => ("request", "malformed_request"),
             Row::Timeout => ("request", "request_timeout"),
             Row::BodyTooLarge => ("request", "body_too_large"),

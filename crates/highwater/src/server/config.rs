@@ -295,6 +295,10 @@ settings! {
     }
 }
 
+/// What is wrong with [`ServerConfig::unbelieved_listener`], and what to write instead.
+pub(super) const UNBELIEVED: &str = "only trusted proxies may say who their clients are, and none is trusted; set \
+     trusted-proxies, such as --trusted-proxies 10.0.0.0/8, or leave out the option proxy";
+
 const fn at_most(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).expect("it is not zero")
 }
@@ -309,6 +313,9 @@ impl ServerConfig {
             let count = self.listen.len();
             return Err(format!("{count} listeners are too many; use up to {LISTENERS_MAX}"));
         }
+        if let Some(listen) = self.unbelieved_listener() {
+            return Err(format!("the listener {listen}: {UNBELIEVED}"));
+        }
         match clash(&self.listen, self.metrics.filter(|_| self.metrics_is_fixed)) {
             Some((address, true)) => Err(format!("{address} is listed twice; leave one out")),
             Some((address, false)) => Err(format!(
@@ -316,6 +323,12 @@ impl ServerConfig {
             )),
             None => Ok(()),
         }
+    }
+
+    /// A listener that takes the headers of proxies, although none is trusted.
+    pub(super) fn unbelieved_listener(&self) -> Option<&Listen> {
+        let wants = self.listen.iter().find(|listen| listen.has_proxy_header());
+        wants.filter(|_| self.trusted_proxies.is_empty())
     }
 
     /// Checks that settings of TLS are complete, for a server that has certificates already if `has_certificates`, and

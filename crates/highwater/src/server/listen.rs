@@ -43,6 +43,8 @@ const BIND_PAUSE: Duration = Duration::from_millis(5);
 /// A place where the server listens.
 pub(super) struct Bound {
     pub(super) address: Address,
+    /// The header of a proxy comes before all other bytes of its connections.
+    has_proxy_header: bool,
     /// It speaks TLS.
     is_tls: bool,
     /// Which versions of HTTP its clients may speak.
@@ -82,8 +84,8 @@ impl Listeners {
             let is_tcp = bound.address.tcp().is_some();
             let is_shared = !is_tcp || bound.inherited.is_some();
             let shared_by = if is_shared { bound.sockets.len() as u32 } else { 1 };
-            let versions = bound.versions;
-            ListenerTerms { is_gated: is_tcp, shared_by, versions, sealer }
+            let (versions, has_preamble) = (bound.versions, bound.has_proxy_header);
+            ListenerTerms { is_gated: is_tcp, shared_by, versions, has_preamble, sealer }
         };
         self.0.iter().map(terms).collect()
     }
@@ -129,7 +131,10 @@ pub(super) fn listen(
             |bound: &&mut Bound| bound.inherited.is_some() && bound.address == listen.address;
         match all.iter_mut().find(is_same) {
             // The manager has bound it, as the setting demands.
-            Some(bound) => (bound.is_tls, bound.versions) = (listen.is_tls(), listen.versions),
+            Some(bound) => {
+                (bound.is_tls, bound.versions) = (listen.is_tls(), listen.versions);
+                bound.has_proxy_header = listen.has_proxy_header();
+            }
             None => all.push(bind_all(listen, config, workers)?),
         }
     }
@@ -155,7 +160,8 @@ fn adopt(
     let sockets = multiply(first, workers, |first| first.another().or_else(|_| first.share()));
     let (address, versions, sockets) =
         (Address::Tcp(address), Versions::Both, sockets.map_err(failed)?);
-    Ok(Bound { address, is_tls, versions, sockets, inherited: None, file: None })
+    let (has_proxy_header, inherited, file) = (false, None, None);
+    Ok(Bound { address, has_proxy_header, is_tls, versions, sockets, inherited, file })
 }
 
 /// The sockets that the process was started with.
@@ -176,8 +182,8 @@ fn inherit(config: &ServerConfig, workers: usize) -> Result<Vec<Bound>, ServerEr
         }
         let sockets = multiply(first, workers, Listener::share).map_err(failed)?;
         let inherited = Some(socket.name.unwrap_or_else(|| socket.number.to_string()));
-        let (is_tls, versions) = (false, Versions::Both);
-        Ok(Bound { address, is_tls, versions, sockets, inherited, file: None })
+        let (has_proxy_header, is_tls, versions) = (false, false, Versions::Both);
+        Ok(Bound { address, has_proxy_header, is_tls, versions, sockets, inherited, file: None })
     };
     let all: Vec<Bound> = all.into_iter().map(bind).collect::<Result<_, ServerError>>()?;
     for Bound { address, inherited, .. } in &all {
@@ -191,19 +197,22 @@ fn inherit(config: &ServerConfig, workers: usize) -> Result<Vec<Bound>, ServerEr
 fn bind_all(listen: &Listen, config: &ServerConfig, workers: usize) -> Result<Bound, ServerError> {
     let failed = |error| ServerError::bind(listen.address.clone(), error);
     let (is_tls, versions) = (listen.is_tls(), listen.versions);
+    let has_proxy_header = listen.has_proxy_header();
     match &listen.address {
         Address::Tcp(address) => {
             let first = bind(*address, config)?;
             let address = Address::Tcp(first.local_addr().map_err(failed)?);
             let sockets = multiply(first, workers, Listener::another).map_err(failed)?;
-            Ok(Bound { address, is_tls, versions, sockets, inherited: None, file: None })
+            let (inherited, file) = (None, None);
+            Ok(Bound { address, has_proxy_header, is_tls, versions, sockets, inherited, file })
         }
         Address::Unix(path) => {
             let (first, file) =
                 patiently(|| bind_unix(path, listen.mode, BACKLOG)).map_err(failed)?;
             let sockets = multiply(first, workers, Listener::share).map_err(failed)?;
             let (address, file) = (listen.address.clone(), Some(file));
-            Ok(Bound { address, is_tls, versions, sockets, inherited: None, file })
+            let inherited = None;
+            Ok(Bound { address, has_proxy_header, is_tls, versions, sockets, inherited, file })
         }
     }
 }

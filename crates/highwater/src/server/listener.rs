@@ -1,7 +1,7 @@
 //! A listener as settings describe it: an address, and options behind commas.
 //!
 //! ```text
-//!  127.0.0.1:8080    [::]:443,tls    unix:/run/app.sock,mode=660
+//!  127.0.0.1:8080    [::]:443,proxy,tls    unix:/run/app.sock,mode=660
 //! ```
 
 use std::fmt;
@@ -27,6 +27,7 @@ const UNIX: &str = "unix:";
 ///
 /// | option | |
 /// |---|---|
+/// | `proxy` | A header of the PROXY protocol, version 1 or 2, comes before everything else and names the client. Only from `trusted-proxies`; connections of others are reset. |
 /// | `tls` | TLS, with the certificates of the settings (`tls-cert`) or of the code (`Tls`): feature `tls`. |
 /// | `http1` | HTTP/1.1 only. Without it and `http2`, a client may speak either: with TLS as agreed (ALPN), else HTTP/2 with prior knowledge. |
 /// | `http2` | HTTP/2 only: with TLS as agreed, else with prior knowledge. |
@@ -41,6 +42,8 @@ pub struct Listen {
     pub(super) address: Address,
     /// The permissions of a Unix socket's file.
     pub(super) mode: Option<u32>,
+    /// The option `proxy` was given.
+    has_proxy_header: bool,
     /// The option `tls` was given.
     is_tls: bool,
     /// Which versions of HTTP its clients may speak.
@@ -59,7 +62,24 @@ impl Listen {
     }
 
     fn new(address: Address) -> Self {
-        Listen { address, mode: None, is_tls: false, versions: Versions::Both }
+        Listen {
+            address,
+            mode: None,
+            has_proxy_header: false,
+            is_tls: false,
+            versions: Versions::Both,
+        }
+    }
+
+    /// Takes a header of the PROXY protocol in front of each connection, from trusted proxies only: the option `proxy`.
+    #[must_use]
+    pub fn proxy_header(self) -> Self {
+        Listen { has_proxy_header: true, ..self }
+    }
+
+    /// Whether each connection begins with a header of the PROXY protocol.
+    pub fn has_proxy_header(&self) -> bool {
+        self.has_proxy_header
     }
 
     /// Speaks TLS.
@@ -124,6 +144,7 @@ impl FromStr for Listen {
         let is_unix = matches!(listen.address, Address::Unix(_));
         for option in parts {
             match option.split_once('=').unwrap_or((option, "")) {
+                ("proxy", "") => listen.has_proxy_header = true,
                 ("tls", "") => listen.is_tls = true,
                 ("http1" | "http2", "") => listen.versions = listen.narrowed(option)?,
                 ("mode", mode) if is_unix => listen.mode = Some(file_mode(mode)?),
@@ -167,7 +188,7 @@ fn file_mode(text: &str) -> Result<u32, String> {
 
 fn unknown(option: &str) -> String {
     format!(
-        "the option {option:?} is unknown; use tls, http1 or http2, and mode=OCTAL for Unix sockets"
+        "the option {option:?} is unknown; use proxy, tls, http1 or http2, and mode=OCTAL for Unix sockets"
     )
 }
 
@@ -175,6 +196,7 @@ fn unknown(option: &str) -> String {
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.address)?;
+        f.write_str(if self.has_proxy_header { ",proxy" } else { "" })?;
         f.write_str(if self.is_tls { ",tls" } else { "" })?;
         f.write_str(match self.versions {
             Versions::Both => "",
@@ -199,6 +221,8 @@ mod tests {
             "127.0.0.1:8080",
             "[::1]:80,http1",
             "0.0.0.0:443,tls",
+            "0.0.0.0:443,proxy,tls,http1",
+            "unix:/run/app.sock,proxy",
             "unix:/run/app.sock,tls,http1,mode=660",
             "[::1]:80,http2",
             "unix:/run/app.sock",
@@ -226,11 +250,11 @@ mod tests {
             ),
             (
                 "127.0.0.1:80,ssl",
-                "the option \"ssl\" is unknown; use tls, http1 or http2, and mode=OCTAL for Unix sockets",
+                "the option \"ssl\" is unknown; use proxy, tls, http1 or http2, and mode=OCTAL for Unix sockets",
             ),
             (
                 "127.0.0.1:80,",
-                "the option \"\" is unknown; use tls, http1 or http2, and mode=OCTAL for Unix sockets",
+                "the option \"\" is unknown; use proxy, tls, http1 or http2, and mode=OCTAL for Unix sockets",
             ),
             (
                 "127.0.0.1:80,http1,http2",

@@ -6,7 +6,7 @@ mod http2;
 use std::process::Command;
 use std::sync::Arc;
 
-use highwater_testkit::{Answer, Process, get, program, refuses_wrong_addresses, request};
+use highwater_testkit::{Answer, Process, get, program, request};
 use http2::Http2;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::CertificateDer;
@@ -282,12 +282,6 @@ fn wrong_settings() {
             assert!(text.contains(word), "{args:?}: no {word:?} in {text}");
         }
     }
-}
-
-/// Purpose: an address that cannot be listened on ends the program with what to write instead.
-#[test]
-fn wrong_addresses() {
-    refuses_wrong_addresses(|address| arena(&["--listen", address]));
 }
 
 /// Purpose: settings that the server cannot start with end the program with status 2, as wrong flags do; what the machine

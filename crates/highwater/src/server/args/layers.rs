@@ -28,7 +28,7 @@ use super::source::{Source, told};
 use super::variable::{PREFIX, variable};
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
 use crate::choice::listed;
-use crate::server::config::{ServerConfig, clash};
+use crate::server::config::{ServerConfig, UNBELIEVED, clash};
 use crate::server::listen;
 use crate::server::listener::Listen;
 
@@ -101,6 +101,7 @@ pub fn try_parse_checked_from<P: Parser>(
     if let Some(server) = ServerArgs::read(&given) {
         layers.check_addresses(&mut bare, &server)?;
         layers.check_limiter(&mut bare, &server)?;
+        layers.check_proxies(&mut bare, &server)?;
         idle_here = idle_of_server(&server);
     }
     let parsed = P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut bare))?;
@@ -353,6 +354,13 @@ impl Layers {
         let Err(remedy) = checked else { return Ok(()) };
         let name = server.limiter.map_or("fixed", Limiter::name);
         let message = told("limiter", name, self.source("limiter"), remedy);
+        Err(command.error(ErrorKind::ValueValidation, message))
+    }
+
+    /// Headers of proxies count only from those that are trusted.
+    fn check_proxies(&self, command: &mut Command, server: &ServerConfig) -> Result<(), Error> {
+        let Some(listen) = server.unbelieved_listener() else { return Ok(()) };
+        let message = told("listen", &listen.to_string(), self.source("listen"), UNBELIEVED);
         Err(command.error(ErrorKind::ValueValidation, message))
     }
 

@@ -64,6 +64,8 @@ pub(crate) struct ListenerTerms {
     pub(crate) shared_by: u32,
     /// Which versions of HTTP its connections may speak.
     pub(crate) versions: Versions,
+    /// The header of a trusted proxy comes before all other bytes of its connections.
+    pub(crate) has_preamble: bool,
     /// Seals its connections; without one they are plain.
     pub(crate) sealer: Option<Arc<dyn Sealer>>,
 }
@@ -71,7 +73,13 @@ pub(crate) struct ListenerTerms {
 impl Default for ListenerTerms {
     /// A TCP socket of the worker's own.
     fn default() -> Self {
-        ListenerTerms { is_gated: true, shared_by: 1, versions: Versions::Both, sealer: None }
+        ListenerTerms {
+            is_gated: true,
+            shared_by: 1,
+            versions: Versions::Both,
+            has_preamble: false,
+            sealer: None,
+        }
     }
 }
 
@@ -140,6 +148,11 @@ impl Acceptor {
     #[inline]
     pub(super) fn versions(&self, listener: ListenerId) -> Versions {
         self.listeners[listener.index()].terms.versions
+    }
+
+    /// Whether connections of `listener` begin with the header of a proxy.
+    pub(super) fn awaits_preamble(&self, listener: ListenerId) -> bool {
+        self.listeners[listener.index()].terms.has_preamble
     }
 
     /// What seals the connections of `listener`.

@@ -65,6 +65,9 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         if let Some(sealer) = acceptor.sealer(at) {
             connection.channel.seal(sealer.accept());
         }
+        if acceptor.awaits_preamble(at) {
+            connection.await_preamble(&parts.clients, &parts.metrics);
+        }
         if acceptor.is_draining() {
             connection.drain(now);
         }

@@ -25,7 +25,7 @@ fn mistakes_in_listeners() {
     let required = ("PROVIDER_URL", "x");
     assert_eq!(
         complaint(&["--listen=127.0.0.1:80", "--listen=127.0.0.1:81,ssl"], &[required]),
-        "--listen \"127.0.0.1:81,ssl\" (from a flag): the option \"ssl\" is unknown; use tls, http1 or http2, and \
+        "--listen \"127.0.0.1:81,ssl\" (from a flag): the option \"ssl\" is unknown; use proxy, tls, http1 or http2, and \
          mode=OCTAL for Unix sockets"
     );
     assert_eq!(
@@ -40,6 +40,19 @@ fn mistakes_in_listeners() {
         complaint(&["--listen", "0.0.0.0:80", "--listen", "127.0.0.1:9090"], &[required]),
         "--listen \"127.0.0.1:9090\" (from a flag): the same as --metrics; use another port, or --metrics off"
     );
+}
+
+/// Purpose: a listener that believes the headers of proxies must know which, or anybody could be anybody.
+#[test]
+fn proxies_are_named() {
+    let required = ("PROVIDER_URL", "x");
+    assert_eq!(
+        complaint(&["--listen", "0.0.0.0:80,proxy,http1"], &[required]),
+        "--listen \"0.0.0.0:80,proxy,http1\" (from a flag): only trusted proxies may say who their clients are, and \
+         none is trusted; set trusted-proxies, such as --trusted-proxies 10.0.0.0/8, or leave out the option proxy"
+    );
+    given(&["--listen", "0.0.0.0:80,proxy", "--trusted-proxies", "10.0.0.0/8"], &[]);
+    given(&["--listen", "unix:/s,proxy", "--trusted-proxies", "unix"], &[]);
 }
 
 /// Purpose: two listeners on one address would share its connections; the setting that was given is named.

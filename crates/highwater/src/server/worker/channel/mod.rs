@@ -9,20 +9,25 @@
 //! ```
 //!
 //! A plain channel costs one comparison where bytes pass. How a sealed one works is in `sealed`; what a kind of seal has
-//! to do, in `seal`.
+//! to do, in `seal`. In front of either there may be the header of a proxy (`preamble`).
 //!
 //! Nothing else writes how a connection is closed. Invariants: at most one send is in flight; after a send that ends
 //! the connection, and after a close, no further command names it; a sealed channel ends with its closing message,
 //! unless it is reset.
 
+mod preamble;
 mod seal;
 mod sealed;
+
+use std::net::SocketAddr;
 
 use highwater_core::driver::{Close, Output, Reading, Then};
 use highwater_core::http::Limits;
 use highwater_core::link::Link;
+use highwater_core::proxy_header::Malformed;
 use highwater_core::time::Instant;
 
+use self::preamble::Preamble;
 pub(crate) use self::seal::{Opened, Seal, Sealer};
 pub(super) use self::sealed::Sealed;
 
@@ -43,6 +48,10 @@ pub(in crate::server) struct Channel {
     is_watched: bool,
     /// Its seal; a plain channel has none.
     sealed: Option<Box<Sealed>>,
+    /// The header of a proxy that has to come first.
+    preamble: Option<Box<Preamble>>,
+    /// It has neither: received bytes are the protocol's.
+    is_plain: bool,
 }
 
 impl Channel {
@@ -55,11 +64,41 @@ impl Channel {
         reading: Reading::Once,
         is_watched: false,
         sealed: None,
+        preamble: None,
+        is_plain: true,
     };
 
     /// From the first byte on it is sealed by `seal`.
     pub(super) fn seal(&mut self, seal: Box<dyn Seal>) {
         self.sealed = Some(Box::new(Sealed::new(seal)));
+        self.is_plain = false;
+    }
+
+    /// The header of a proxy comes before all other bytes.
+    pub(super) fn await_preamble(&mut self) {
+        self.preamble = Some(Box::default());
+        self.is_plain = false;
+    }
+
+    /// Bytes were received. Returns the client that the header of a proxy names, if it is complete, and how many of the
+    /// bytes are that header's. No client and no bytes, if none is awaited.
+    pub(super) fn pass_preamble(
+        &mut self,
+        received: &[u8],
+    ) -> Result<Option<(Option<SocketAddr>, usize)>, Malformed> {
+        let Some(preamble) = &mut self.preamble else { return Ok(Some((None, 0))) };
+        let found = preamble.receive(received)?;
+        if found.is_some() {
+            self.preamble = None;
+            self.is_plain = self.sealed.is_none();
+        }
+        Ok(found)
+    }
+
+    /// Whether received bytes are the protocol's as they are.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_plain
     }
 
     /// Whether it is sealed.

@@ -8,6 +8,7 @@
 //!
 //! ```text
 //!  ConnectionMut   request.rs     bytes in: every complete request is answered, or waits
+//!                  preamble.rs    bytes in, behind the header of a proxy
 //!                  sealed.rs      bytes in, where they are sealed: the handshake, and what records hold
 //!                  connection.rs  output sent, deadlines, clients that disconnect, the end
 //!  ExchangeMut     begin.rs       one request: route, judge, call
@@ -21,6 +22,7 @@ mod answer;
 mod begin;
 mod connection;
 mod deadline;
+mod preamble;
 mod refuse;
 mod request;
 mod sealed;

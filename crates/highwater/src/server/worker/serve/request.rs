@@ -41,9 +41,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     pub(in super::super) fn receive(&mut self, bytes: &mut [u8]) {
         self.parts.metrics.bytes_read.add(bytes.len() as u64);
         self.connection.channel.received();
-        match self.connection.channel.is_sealed() {
-            false => self.take_in(bytes),
-            true => self.receive_sealed(bytes),
+        match self.connection.channel.is_plain() {
+            true => self.take_in(bytes),
+            false => self.receive_prepared(bytes),
         }
     }
 

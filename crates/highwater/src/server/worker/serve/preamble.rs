@@ -1,0 +1,56 @@
+//! Bytes of connections that are not plain: sealed ones, and those of a proxy, whose header says who the client is.
+//!
+//! A header counts only from a trusted proxy. Who is none is refused when the connection is accepted, since behind a header
+//! anybody could be anybody. The deadline of the first request covers the header, too.
+
+use std::net::SocketAddr;
+
+use highwater_core::time::Clock;
+
+use super::super::connections::Connection;
+use super::super::protocol::Protocol;
+use super::ConnectionMut;
+use crate::admission::client::Clients;
+use crate::metrics::{Rejection, WorkerMetrics};
+
+impl<P: Protocol> Connection<P> {
+    /// A connection was accepted where proxies say who their clients are.
+    #[cold]
+    pub(in super::super) fn await_preamble(&mut self, clients: &Clients, metrics: &WorkerMetrics) {
+        self.channel.await_preamble();
+        if !clients.trust(self.peer) {
+            metrics.rejected(Rejection::AcceptUntrusted);
+            self.link.abort();
+        }
+    }
+}
+
+impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
+    /// Reads the proxy's header, if one is awaited; then opens what is sealed, and serves the rest.
+    #[cold]
+    pub(super) fn receive_prepared(&mut self, received: &mut [u8]) {
+        if self.connection.link.is_aborted() {
+            return; // Its peer was refused, and may not have heard of it.
+        }
+        match self.connection.channel.pass_preamble(received) {
+            Ok(None) => self.touch(),
+            Ok(Some((client, length))) => self.receive_behind(client, &mut received[length..]),
+            Err(_) => {
+                self.parts.metrics.rejected(Rejection::AcceptProxyHeader);
+                self.connection.link.abort();
+                self.touch();
+            }
+        }
+    }
+
+    fn receive_behind(&mut self, client: Option<SocketAddr>, rest: &mut [u8]) {
+        if client.is_some() {
+            self.connection.peer = client;
+        }
+        match self.connection.channel.is_sealed() {
+            _ if rest.is_empty() => self.touch(),
+            true => self.receive_sealed(rest),
+            false => self.take_in(rest),
+        }
+    }
+}
