@@ -18,7 +18,7 @@ use highwater::server::TransportChoice;
 use highwater::{Error, FromRequest, PeerAddr, Request, Router, Running, Server, ServerConfig};
 use secured::{Authority, Secured};
 use served::HANG;
-use transports::on_both_transports;
+use transports::on_each_transport;
 
 const V1: &[u8] = b"PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\r\n";
 const GET: &str = "GET /peer HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -121,7 +121,7 @@ fn is_reset(ended: &io::Result<Vec<u8>>) -> bool {
     ended.as_ref().is_err_and(|error| kinds.contains(&error.kind()))
 }
 
-on_both_transports! {
+on_each_transport! {
     /// Purpose: every request behind a header is its client's, of whatever version and family, on the whole connection; where
     /// the proxy names nobody it is the proxy's own.
     fn clients_are_named(transport) {
