@@ -39,6 +39,7 @@ mod hooks;
 mod into_response;
 mod job;
 pub mod layer;
+mod lifecycle;
 mod map_body;
 #[cfg(feature = "multipart")]
 pub mod multipart;
@@ -128,7 +129,7 @@ pub(crate) use body::{
 pub(crate) use guard::{
     Guarded, GuardedFuture, Panic, drop_guarded, guarded, has_notes as has_panicked,
 };
-pub(crate) use hooks::{Done, Hook, Step};
+pub(crate) use hooks::{Done, Hook, Step, Task};
 pub(crate) use job::Job;
 #[cfg(test)]
 pub(crate) use job::Submit;

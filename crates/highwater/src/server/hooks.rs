@@ -10,8 +10,6 @@
 
 use std::any::Any;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
@@ -23,7 +21,7 @@ use tokio::task::{AbortHandle, JoinError, JoinHandle, LocalSet};
 
 use super::error::ServerError;
 use super::pool::panic_text;
-use crate::app::{BoxError, Done, Draining, Hook, Step};
+use crate::app::{BoxError, Done, Draining, Hook, Step, Task};
 
 /// Beyond the time of all hooks, how long their thread may take to say that they are over.
 const GRACE: Duration = Duration::from_secs(2);
@@ -134,7 +132,6 @@ struct Life {
 }
 
 type StopHook = (String, Duration, Box<dyn FnOnce() -> Done + Send>);
-type Task = (String, Box<dyn FnOnce(Draining) -> Pin<Box<dyn Future<Output = ()>>> + Send>);
 
 impl Life {
     /// The life of the hooks, on their own thread.
@@ -152,7 +149,7 @@ impl Life {
     }
 
     async fn live(self, hooks: Vec<Hook>, finished: oneshot::Receiver<()>) {
-        let (mut stops, mut tasks): (Vec<StopHook>, Vec<Task>) = Default::default();
+        let (mut stops, mut tasks): (Vec<StopHook>, Vec<(String, Task)>) = Default::default();
         for Hook { name, time_max, step } in hooks {
             match step {
                 Step::Start(hook) => {
@@ -184,7 +181,7 @@ impl Life {
         stop(stops).await;
     }
 
-    fn begin(&self, (name, task): Task) -> Begun {
+    fn begin(&self, (name, task): (String, Task)) -> Begun {
         let (draining, left) = (self.draining.clone(), Left(Arc::clone(&self.tasks)));
         let body = tokio::task::spawn_local(async move { task(draining).await });
         let (abort, shown) = (body.abort_handle(), name.clone());

@@ -7,16 +7,13 @@ use http::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
-use super::handlers::Routes;
+use super::documents::Documents;
 use super::routes::Collection;
 use super::settings::Settings;
 use super::{Resource, ResourceAsync};
-use crate::app::described::{
-    About, DescribeInput, DescribeOutput, Documentation, HasSchema, Operation,
-};
+use crate::app::described::{About, DescribeInput, DescribeOutput, HasSchema, Operation};
 use crate::app::extract::{Json, Preconditions};
 use crate::app::handler::{Async, Inline};
-use crate::app::route::Route;
 use crate::app::statuses::NoContent;
 
 /// A resource whose types say what they are.
@@ -46,26 +43,6 @@ macro_rules! described {
 }
 
 described! { Resource Inline ResourceAsync Async }
-
-/// What a document says of five routes, in their order.
-#[derive(Debug)]
-pub(super) struct Documents([About; 5]);
-
-impl Documents {
-    pub(super) fn describe(self, (list, item): Routes) -> Routes {
-        let [one, two, three, four, five] = self.0;
-        let ([list, create], [show, replace, delete]) = (list, item);
-        (
-            [documented(list, one), documented(create, two)],
-            [documented(show, three), documented(replace, four), documented(delete, five)],
-        )
-    }
-}
-
-fn documented(mut route: Route, about: About) -> Route {
-    route.description.documentation = Documentation::Known(Box::new(about));
-    route
-}
 
 impl<R> Collection<R> {
     /// Lets the document of [`Router::openapi`](crate::Router::openapi) describe the five routes, by the resource's types: they

@@ -89,7 +89,7 @@ pub struct Collection<R> {
     settings: Settings,
     routes: fn(Arc<R>, Settings) -> Routes,
     #[cfg(feature = "openapi")]
-    pub(super) documents: Option<Box<super::described::Documents>>,
+    pub(super) documents: Option<Box<super::documents::Documents>>,
 }
 
 impl<R> Collection<R> {
