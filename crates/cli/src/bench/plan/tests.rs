@@ -215,11 +215,6 @@ fn mistakes() {
         ("pipeline = 2", "pipeline = 1025", 35, "write 1 to 1024"),
         ("pipeline = 2", "http2 = true\npipeline = 2", 35, "write streams"),
         ("pipeline = 2", "streams = 2", 35, "write http2 = true"),
-        ("pipeline = 2", "tls = true", 35, "listen on 127.0.0.1:{tls_port}"),
-        ("pipeline = 2", "resume = false", 35, "write tls = true and close = true"),
-        ("pipeline = 2", "idle = 2", 35, "write ws ="),
-        ("pipeline = 2", "ws = \"socket\"", 35, "is not a path"),
-        ("pipeline = 2", "ws = \"/\"\nhttp2 = true", 35, "remove them"),
         ("close = false", "close = true", 35, "only a closed loop"),
         ("rate = 0\n", "rate = 5\n", 35, "only a closed loop"),
         ("rate = 0\n", "rate = -1\n", 37, "write 0.001 to 10000000"),
@@ -233,11 +228,7 @@ fn mistakes() {
         ("servers = [\"ours\"]", "servers = [\"yours\"]", 47, "not a server of this plan"),
     ] {
         assert!(WHOLE.contains(from), "{from}");
-        let refused = Plan::parse(&WHOLE.replacen(from, to, 1)).expect_err(to);
-        assert!(
-            refused.iter().any(|refused| refused.line == line && refused.what.contains(said)),
-            "{to:?} is to be refused on line {line} with {said:?}: {refused:?}"
-        );
+        refuses((from, to), (line, said));
     }
     for (text, said) in [
         ("name = \"a\"", "server: none is given; add"),
@@ -246,6 +237,29 @@ fn mistakes() {
         let refused = Plan::parse(text).expect_err("it has nothing");
         assert!(refused.iter().any(|refused| refused.what.contains(said)), "{refused:?}");
     }
+}
+
+/// Purpose: a cell over TLS or WebSocket is refused where the load or the server cannot do it.
+#[test]
+fn mistakes_about_protocols() {
+    for (to, said) in [
+        ("tls = true", "listen on 127.0.0.1:{tls_port}"),
+        ("resume = false", "write tls = true and close = true"),
+        ("idle = 2", "write ws ="),
+        ("ws = \"socket\"", "is not a path"),
+        ("ws = \"/\"\nhttp2 = true", "remove them"),
+    ] {
+        refuses(("pipeline = 2", to), (35, said));
+    }
+}
+
+/// The plan with `to` in place of `from` is refused on `line`, with `said`.
+fn refuses((from, to): (&str, &str), (line, said): (usize, &str)) {
+    let refused = Plan::parse(&WHOLE.replacen(from, to, 1)).expect_err(to);
+    assert!(
+        refused.iter().any(|refused| refused.line == line && refused.what.contains(said)),
+        "{to:?} is to be refused on line {line} with {said:?}: {refused:?}"
+    );
 }
 
 /// As the documentation has it, with every word about overload.

@@ -30,7 +30,9 @@ pub(in crate::app) use blocking::ViaBlocking;
 pub use blocking::{Blocking, blocking};
 pub(crate) use function::Callable;
 #[cfg(feature = "openapi")]
-pub(in crate::app) use function::{Answer, Arguments, Async, Inline};
+pub(in crate::app) use function::{Answer, Arguments};
+#[cfg(any(feature = "json", feature = "openapi"))]
+pub(in crate::app) use function::{Async, Inline};
 #[cfg(feature = "files")]
 pub(crate) use lookup::{LookedUp, Lookup};
 pub use options::Endpoint;
