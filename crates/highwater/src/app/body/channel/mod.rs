@@ -199,11 +199,16 @@ impl State {
             if self.gathered.len() + piece.len() > GATHERED_MAX {
                 self.seal();
             }
-            if self.gathered.capacity() == 0 {
-                self.gathered = raw::spare();
-            }
+            self.make_room(piece.len());
             self.buffered += piece.len();
             self.gathered.extend_from_slice(piece);
+        }
+    }
+
+    /// Takes a buffer to gather `len` bytes in, if there is none.
+    fn make_room(&mut self, len: usize) {
+        if self.gathered.capacity() == 0 {
+            self.gathered = raw::spare(len.min(GATHERED_MAX));
         }
     }
 

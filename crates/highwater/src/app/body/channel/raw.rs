@@ -20,9 +20,22 @@ thread_local! {
     static SPARE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An empty buffer: a spare one, if the thread has any.
-pub(super) fn spare() -> BytesMut {
-    SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+/// How many spare buffers are looked at for one with room. More: time where many buffers are still read; fewer: allocations.
+/// A guess.
+const LOOK_MAX: usize = 4;
+
+/// An empty buffer: a spare one with room for `len` bytes, if one of the last has it. The bytes of those that were given
+/// back last may still be held; such a buffer waits for another turn.
+pub(super) fn spare(len: usize) -> BytesMut {
+    SPARE.with_borrow_mut(|spare| {
+        let mut last = (0..spare.len()).rev().take(LOOK_MAX);
+        let with_room = last.find(|&at| spare[at].try_reclaim(len));
+        match with_room {
+            Some(at) => spare.swap_remove(at),
+            None if spare.len() < SPARE_MAX => BytesMut::with_capacity(len),
+            None => spare.pop().unwrap_or_default(),
+        }
+    })
 }
 
 /// Keeps a buffer whose bytes were read.
@@ -122,6 +135,7 @@ impl BodySender {
         if state.reader_gone || state.end.is_some() {
             return;
         }
+        state.make_room(parts.iter().map(|part| part.len()).sum());
         parts.into_iter().for_each(|part| state.gather(part));
         if !is_asked {
             wake(&state.reader);
