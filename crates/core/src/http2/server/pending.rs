@@ -49,13 +49,16 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
             Some(upload) => {
                 let head = scratch.head();
                 // A request that is not to have content is complete with its end, which usually comes with it.
-                let is_collected = match plan {
-                    BodyPlan::Whole(_) => true,
-                    BodyPlan::Streamed(_) => false,
-                    BodyPlan::Unwanted => upload.left.is_none() && needs_no_content(head.method()),
+                let (is_collected, max) = match plan {
+                    BodyPlan::Whole(max) => (true, max),
+                    BodyPlan::Unwanted
+                        if upload.left.is_none() && needs_no_content(head.method()) =>
+                    {
+                        (true, limits.body_max)
+                    }
+                    BodyPlan::Streamed(_) | BodyPlan::Unwanted => (false, plan.max()),
                 };
-                upload.max =
-                    if is_collected { plan.max().min(limits.body_max) } else { plan.max() };
+                upload.max = max;
                 if upload.left.is_some_and(|length| length > upload.max) {
                     upload.kind = Kind::Dropped;
                     stream.reply = Reply::Owed;
