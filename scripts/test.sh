@@ -190,9 +190,25 @@ totals() {
     again=$(wc -l <"$log.unsteady")
     sed 's/^/UNSTEADY: failed at first, passed when run again alone: /' "$log.unsteady"
   fi
+  slowest_tests
+  failures
   awk -v seconds="$SECONDS" -v skipped="$(grep --count . <<<"$skipped")" -v again="$again" '
     /^test result:/ { passed += $4; failed += $6; ignored += $8 }
     END { passed += again; failed -= again; printf "%d passed, %d failed, %d ignored, %d skipped in %d s\n", passed, failed, ignored, skipped, seconds }' "$log"
+}
+
+# The test binaries that took longest, in seconds: where to look when the whole takes too long.
+slowest_tests() {
+  awk '/^     Running / { name = $NF; sub(/.*deps\//, "", name); sub(/-[0-9a-f]+\)$/, "", name) }
+    /^   Doc-tests / { name = "documentation of " $2 }
+    /^test result:/ { time = $NF; sub(/s$/, "", time); if (time >= 5) printf "%7.1f s %s\n", time, name }' "$log" | sort -rn | head -n 15
+}
+
+# What the failed tests said, without their backtraces: logs that are cut keep their end.
+failures() {
+  awk '/^---- .* stdout ----$/ { shown = 1; lines = 0 }
+    /^stack backtrace:/ || /^failures:$/ { shown = 0 }
+    shown && lines++ < 30' "$log"
 }
 
 trap clean_up EXIT

@@ -20,6 +20,7 @@ const LANGUAGE: &[&str] = &[
     "or",
     "rate",
     "sum",
+    "time",
     "topk",
     "unless",
     "without",

@@ -8,7 +8,7 @@ use highwater_tests::source;
 use serde_json::Value;
 
 use crate::expressions::{self, promtool};
-use crate::{documents, path, read, server};
+use crate::{documents, path, read, server, tls_server};
 
 /// Purpose: the rules are rules, and each alert fires when it should and not when it should not.
 #[test]
@@ -34,7 +34,7 @@ fn every_alert_is_tested() {
 /// Purpose: rules look at metrics that a server has; a rule about a name of yesterday is silent.
 #[test]
 fn rules_look_at_what_exists() {
-    let page = server().metrics_page();
+    let page = tls_server().metrics_page();
     let rules = rules();
     let recorded: Vec<&str> = rules.iter().map(|(name, _)| name.as_str()).collect();
     for (rule, query) in &rules {

@@ -29,7 +29,7 @@ fn wrong_settings() {
         (&[], &[("PROVIDER_URL", "ftp://x")], &["PROVIDER_URL", "ftp://x", "http://host"]),
         (&["--demo", "--poll-interval=10ms"], &[], &["--poll-interval", "10ms", "1s to 24h"]),
         (&["--demo", "--config", file], &[], &["poll-interval", "7", "settings.toml:1", "5m"]),
-        (&["--demo", "--store=sqlite"], &[], &["--store", "sqlite", "embedded"]),
+        (&["--demo", "--store=sqlite"], &[], &["--store", "embedded", "postgres://"]),
         (&["--demo", "--workers=0"], &[], &["--workers", "0", "1 to 1024"]),
         (&["--demo", "--polls=1"], &[], &["--polls"]),
         (&["--demo", "--provider-url=http://a/"], &[], &["--provider-url", "http://a/", "--demo"]),
