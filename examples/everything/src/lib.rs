@@ -9,6 +9,7 @@ mod content;
 mod decoded;
 mod identity;
 mod live;
+mod payments;
 mod representation;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use garde::Validate;
 use highwater::cookies::Key;
 use highwater::files::StaticFiles;
+use highwater::journal::Directory;
 use highwater::layers::{compression, csrf_tokens, etag, rate_limit, response_cache};
 use highwater::openapi::{OpenApi, api};
 use highwater::proxies::TrustedProxies;
@@ -29,8 +31,9 @@ use crate::identity::{ClientAddress, RequestId};
 /// How long `/timeout` may take.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// All routes. Files come from `files`, and clients behind `proxies` are who these say.
-pub fn router(files: &Path, proxies: &TrustedProxies) -> Router {
+/// All routes. Files come from `files`, and clients behind `proxies` are who these say. The keys of `/payments` are kept in the folder
+/// `keys`, or in memory.
+pub fn router(files: &Path, proxies: &TrustedProxies, keys: Option<Directory>) -> Router {
     // An application reads it from a file, so that cookies outlive the process.
     let key = Key::generate();
     Router::new()
@@ -39,7 +42,7 @@ pub fn router(files: &Path, proxies: &TrustedProxies) -> Router {
         .layer(identity::request_ids())
         .merge(contents(proxies))
         .merge(identity::routes(key))
-        .merge(described())
+        .merge(described(keys))
         .merge(live::routes())
         .files("/files", StaticFiles::new(files).precompressed())
         .get("/accept", representation::accept)
@@ -70,10 +73,11 @@ fn contents(proxies: &TrustedProxies) -> Router {
 }
 
 /// Routes whose signatures make `/openapi.json` and `/docs`.
-fn described() -> Router {
+fn described(keys: Option<Directory>) -> Router {
     Router::new()
         .openapi(OpenApi::new("Everything", env!("CARGO_PKG_VERSION")))
         .merge(books::routes())
+        .merge(payments::routes(keys))
         .post("/validated", api(validated).summary("Checks all fields at once"))
 }
 

@@ -334,7 +334,7 @@ fn books() {
 
     let document = Document::new(all.get("/openapi.json", "").text());
     assert_eq!(document.problems(), Vec::<String>::new());
-    assert_eq!(document.calls().len(), 6);
+    assert_eq!(document.calls().len(), 7);
     for call in document.calls() {
         let (kind, content) = call.content.clone().unwrap_or_default();
         let fields =
@@ -344,6 +344,29 @@ fn books() {
             .check(&call, answer.status, answer.header("content-type"), &answer.body)
             .expect("as it says");
     }
+}
+
+/// Purpose: a payment that is sent twice is made once, though the server was killed in between; and its key is needed.
+#[test]
+fn payments() {
+    let keys = tempfile::tempdir().expect("a folder");
+    let keys = format!("--keys={}", keys.path().join("keys").display());
+    let payment = r#"{"to":"Ann","cents":1050}"#;
+    let pay = |all: &Everything, key: &str| {
+        let fields = format!("Content-Type: application/json\r\n{key}");
+        all.call("POST", "/payments", &fields, payment)
+    };
+    let mut all = start(&[&keys]);
+    let first = pay(&all, "Idempotency-Key: \"k\"\r\n");
+    assert_eq!((first.status, &first.json()["cents"]), (201, &1050.into()));
+    all.process.kill();
+    let all = start(&[&keys]);
+    let again = pay(&all, "Idempotency-Key: \"k\"\r\n");
+    assert_eq!((again.status, again.text()), (201, first.text()));
+    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    let missing = pay(&all, "");
+    assert_eq!(missing.header("content-type"), Some("application/problem+json"));
+    assert_eq!((missing.status, &missing.json()["code"]), (400, &"idempotency_key_missing".into()));
 }
 
 /// Purpose: events come numbered, and go on where a client was; a client that asks for no WebSocket is told how, and one that does

@@ -23,6 +23,7 @@ mod csrf;
 #[cfg(feature = "cookies")]
 mod csrf_token;
 mod etag;
+mod idempotency;
 mod rate_limit;
 mod response_cache;
 mod security_headers;
@@ -36,6 +37,7 @@ pub use csrf::{Csrf, csrf};
 #[cfg(feature = "cookies")]
 pub use csrf_token::{CsrfToken, CsrfTokens, csrf_tokens};
 pub use etag::etag;
+pub use idempotency::{Idempotency, IdempotencyKey, idempotency};
 pub use rate_limit::{RateLimit, rate_limit};
 pub use response_cache::{ResponseCache, response_cache};
 pub use security_headers::{SecurityHeaders, security_headers};

@@ -8,6 +8,9 @@ use serde_json::{Map, Value, json};
 use super::DescribeOutput;
 use super::schema::{HasSchema, Schemas};
 
+/// The methods that change nothing (RFC 9110 §9.2.1).
+const SAFE: [&str; 4] = ["get", "head", "options", "trace"];
+
 /// What the document says about one operation, while it is made: given to [`DescribeInput`](super::DescribeInput),
 /// [`DescribeOutput`] and [`Layer::documents`](crate::Layer::documents).
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub struct Operation<'d> {
     pub(in crate::app) schemas: &'d mut Schemas,
     /// Whether no request by it changes anything (RFC 9110 §9.2.1).
     is_safe: bool,
+    /// Whether to repeat a request by it changes nothing more (RFC 9110 §9.2.2).
+    is_idempotent: bool,
     /// The names of the route's parameters, in its order.
     pub(in crate::app) names: Vec<String>,
     pub(in crate::app) parameters: Vec<Value>,
@@ -97,10 +102,19 @@ impl SecurityScheme {
 }
 
 impl<'d> Operation<'d> {
-    pub(in crate::app) fn new(schemas: &'d mut Schemas, names: Vec<String>, is_safe: bool) -> Self {
+    /// Of a route with these parameters and methods, in lower case.
+    pub(in crate::app) fn new(
+        schemas: &'d mut Schemas,
+        names: Vec<String>,
+        methods: &[String],
+    ) -> Self {
+        let all = |known: &[&str]| methods.iter().all(|one| known.contains(&one.as_str()));
         Operation {
             schemas,
-            is_safe,
+            is_safe: all(&SAFE),
+            is_idempotent: methods.iter().all(|one| {
+                SAFE.contains(&one.as_str()) || ["put", "delete"].contains(&one.as_str())
+            }),
             names,
             parameters: Vec::new(),
             body: None,
@@ -115,6 +129,11 @@ impl<'d> Operation<'d> {
     /// Whether its method changes nothing (RFC 9110 §9.2.1).
     pub fn is_safe(&self) -> bool {
         self.is_safe
+    }
+
+    /// Whether to repeat a request by its method changes nothing more (RFC 9110 §9.2.2).
+    pub fn is_idempotent(&self) -> bool {
+        self.is_idempotent
     }
 
     /// It may refuse a request with this error. The shape of all errors is that of [`Router::errors`](crate::Router::errors).

@@ -135,10 +135,8 @@ impl Draft<'_> {
         (names, methods): (Vec<String>, &[String]),
         around: &Surroundings<'_>,
     ) -> Result<Value, Vec<String>> {
-        let is_safe =
-            methods.iter().all(|one| ["get", "head", "options", "trace"].contains(&one.as_str()));
         let is_fixed = route.description.kind == Kind::Fixed;
-        let mut operation = Operation::new(&mut self.schemas, names, is_safe);
+        let mut operation = Operation::new(&mut self.schemas, names, methods);
         (about.describe_input)(&mut operation);
         match &route.description.fixed {
             Some(template) => describe_fixed(&mut operation, &template.make()),
@@ -236,7 +234,7 @@ impl Shapes {
             return Ok(Shapes { error, with_fields });
         };
         let error = openapi.shape_of(renderer).and_then(|describe| {
-            let mut sample = Operation::new(schemas, Vec::new(), true);
+            let mut sample = Operation::new(schemas, Vec::new(), &[]);
             describe(&mut sample);
             sample.answers.pop().and_then(|answer| answer.content)
         });
@@ -313,10 +311,15 @@ fn responses(
     }
     for (status, failure) in errors {
         let shape = if failure.has_fields { &shapes.with_fields } else { &shapes.error };
-        let mut response = json!({ "description": failure.descriptions.join(" ") });
-        response["content"] = content_of(shape);
-        add_headers(&mut response, &failure.headers);
-        responses.insert(status.to_string(), response);
+        let description = failure.descriptions.join(" ");
+        let response = responses.entry(status.to_string()).or_insert_with(|| json!({}));
+        // A layer may refuse with the same status, and content of its own.
+        response["description"] = match response["description"].as_str() {
+            Some(known) => json!(format!("{known} {description}")),
+            None => json!(description),
+        };
+        add_content(response, shape);
+        add_headers(response, &failure.headers);
     }
     if !is_fixed {
         let content = content_of(&shapes.error);
@@ -340,24 +343,29 @@ fn add_answer(responses: &mut Map<String, Value>, status: StatusCode, answer: &A
     let response =
         responses.entry(status.as_str()).or_insert(json!({ "description": description }));
     // Content with these statuses would be refused (RFC 9110 §15.3.5).
-    if let Some((media_type, schema)) = &answer.content
+    if let Some(content) = &answer.content
         && ![StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED]
             .contains(&status)
     {
-        let known = &mut response["content"][media_type]["schema"];
-        *known = match known.take() {
-            Value::Null => schema.clone(),
-            same if same == *schema => same,
-            mut other => match other.get_mut("anyOf").and_then(Value::as_array_mut) {
-                Some(choices) => {
-                    choices.push(schema.clone());
-                    other
-                }
-                None => json!({ "anyOf": [other, schema] }),
-            },
-        };
+        add_content(response, content);
     }
     add_headers(response, &answer.headers);
+}
+
+/// Adds content of a media type, beside what it may be already.
+fn add_content(response: &mut Value, (media_type, schema): &(String, Value)) {
+    let known = &mut response["content"][media_type]["schema"];
+    *known = match known.take() {
+        Value::Null => schema.clone(),
+        same if same == *schema => same,
+        mut other => match other.get_mut("anyOf").and_then(Value::as_array_mut) {
+            Some(choices) => {
+                choices.push(schema.clone());
+                other
+            }
+            None => json!({ "anyOf": [other, schema] }),
+        },
+    };
 }
 
 fn add_headers(response: &mut Value, headers: &[(String, String)]) {
