@@ -89,6 +89,11 @@ todos-workers: ## Measure how many commands one worker of the Todo service appli
 	TODOS_BIN=$(CURDIR)/target/release/highwater-todos WORKERS_OUT=$(CURDIR)/bench/results/$$(date +%F)-todos-workers.json \
 	  cargo test --locked -p highwater-todos --test full -- --ignored --nocapture --exact workers::two_beside_one
 
+.PHONY: schemathesis
+schemathesis: ## Call the search service, the Todo service and examples/everything as their documents say, 200 values for each operation
+	HW_EXAMPLES=200 cargo test --locked -p highwater-search -p highwater-todos -p highwater-example-everything \
+	  the_document_is_true_for_values_that_nobody_thought_of
+
 .PHONY: fmt
 fmt: ## Format the code
 	cargo fmt --all

@@ -28,6 +28,8 @@ mvn                 maven            gets Kafka, from Maven Central
 chromium            chromium         the page on the metrics port is opened in a browser
 valgrind            valgrind         counts the instructions of a request
 curl                curl             another client, to query the services
+node                nodejs           runs a client that is made of a document
+npm                 npm              brings what makes and compiles it
 '
 
 main() {

@@ -20,6 +20,8 @@ main() {
   step "what the tests need" scripts/test-deps.sh
   # A browser reads the site that it builds.
   step "the generator of the site" scripts/site.sh --install
+  # Without npm or its registry the tests skip, and say so.
+  step "what makes clients in TypeScript" install_typescript
   export CI_MUST_RUN=${CI_MUST_RUN-$(what_works)}
   echo "   not to be skipped for want of: ${CI_MUST_RUN:-anything}"
   # The tests share a Postgres and a Kafka broker, which the first of them starts and none can stop. Services that already ran, stay.
@@ -58,6 +60,7 @@ what_works() {
   ! compgen -G "$(rustc --print sysroot)/lib/rustlib/*/bin/llvm-profdata" >/dev/null || echo llvm-tools
   [ ! -e .git ] || echo git
   [ ! -x "${CARGO_TARGET_DIR:-target}/tools/bin/mdbook" ] || echo mdbook
+  ! compgen -G "${CARGO_TARGET_DIR:-target}/tools/typescript-*/node_modules" >/dev/null || echo npm
   [ "$(nproc)" -lt 2 ] || echo cpus
   # The number of io_uring_setup is the same on every architecture.
   python3 -c 'import ctypes, sys
@@ -75,6 +78,12 @@ has_privileges() {
   local effective needed=$((1 << 12 | 1 << 21 | 1 << 39))
   effective=$((16#$(awk '/^CapEff:/ { print $2 }' /proc/self/status)))
   (((effective & needed) == needed)) && unshare --net --pid --fork --mount-proc true 2>/dev/null
+}
+
+install_typescript() {
+  local status=0
+  scripts/services/typescript.sh --install || status=$?
+  [ "$status" = 0 ] || [ "$status" = 75 ]
 }
 
 # An application may use each feature without the others. Only the library: its tests enable the features they need.

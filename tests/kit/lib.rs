@@ -23,6 +23,7 @@ mod log;
 mod port;
 mod process;
 mod schemathesis;
+mod typescript;
 mod wait;
 
 pub use addresses::refuses_wrong_addresses;
@@ -33,4 +34,5 @@ pub use load::Load;
 pub use port::lasting_ports;
 pub use process::{Process, cpu_of, program};
 pub use schemathesis::schemathesis;
+pub use typescript::typescript;
 pub use wait::{PATIENCE, eventually, eventually_some, within};

@@ -21,7 +21,8 @@ pub const MUST_RUN: &str = "CI_MUST_RUN";
 /// The needs: `io_uring`, `ipv6`, `cgroup2`, `cpus` (two of them), `root` (namespaces and gates in the kernel),
 /// `rustc` (the version that messages were recorded with), `git` (a work tree), `llvm-tools` (rustup component),
 /// `mdbook` (`make site` installs it), `kafka` (a broker can be had), `privileged_ports` (ports below 1024 need a
-/// right), `chromium` (or another browser that `scripts/services/chromium.sh` finds), `schemathesis` (PyPI can be reached), and
+/// right), `chromium` (or another browser that `scripts/services/chromium.sh` finds), `schemathesis` (PyPI can be reached), `npm` (with node, and its registry
+/// or the packages of tests/typescript), and
 /// programs by their names.
 ///
 /// # Panics

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use highwater_testkit::{Answer, Client, Document, Process, program};
+use highwater_testkit::{Answer, Client, Document, Process, program, schemathesis, typescript};
 
 /// The program, with a folder of files.
 struct Everything {
@@ -403,4 +403,18 @@ fn what_lasts() {
         heard.extend_from_slice(&piece[..length]);
     }
     assert!(heard.starts_with(b"HTTP/1.1 101"));
+}
+
+/// Purpose: what the document says is what the routes do, for whatever a client may send.
+#[test]
+fn the_document_is_true_for_values_that_nobody_thought_of() {
+    let all = start(&[]);
+    schemathesis(&format!("http://{}/openapi.json", all.process.address), &[]);
+}
+
+/// Purpose: a client that a tool makes of the document compiles, strictly, and does with the server what its types say.
+#[test]
+fn a_client_in_typescript() {
+    let all = start(&[]);
+    typescript(&format!("http://{}/openapi.json", all.process.address), "everything.ts", &[]);
 }

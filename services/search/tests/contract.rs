@@ -3,7 +3,7 @@
 
 mod service;
 
-use highwater_testkit::{Call, Document, Process, schemathesis};
+use highwater_testkit::{Call, Document, Process, schemathesis, typescript};
 use service::{provider, search, wait_for_poll};
 use tempfile::TempDir;
 
@@ -232,4 +232,11 @@ fn the_document_is_true() {
 fn the_document_is_true_for_values_that_nobody_thought_of() {
     let (search, _provider, _directory) = service();
     schemathesis(&format!("http://{}/openapi.json", search.address), &[]);
+}
+
+/// Purpose: a client that a tool makes of the document compiles, strictly, and does with the service what its types say.
+#[test]
+fn a_client_in_typescript() {
+    let (search, _provider, _directory) = service();
+    typescript(&format!("http://{}/openapi.json", search.address), "search.ts", &[]);
 }

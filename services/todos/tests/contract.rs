@@ -4,7 +4,7 @@ mod service;
 
 use highwater_testkit::{
     Answer, Call, Client, Document, Process, eventually, eventually_some, get, request,
-    schemathesis,
+    schemathesis, typescript,
 };
 use service::{SECRET, as_user, bearer, now, todos};
 use tempfile::TempDir;
@@ -460,4 +460,13 @@ fn the_document_is_true_for_values_that_nobody_thought_of() {
         &format!("http://{}/openapi.json", todos.address),
         &["--header", authorization.trim_end()],
     );
+}
+
+/// Purpose: a client that a tool makes of the document compiles, strictly, and does with the service what its types say.
+#[test]
+fn a_client_in_typescript() {
+    let (todos, _client, _directory) = service();
+    let authorization = as_user("me");
+    let (_, token) = authorization.trim_end().split_once(": ").expect("a field");
+    typescript(&format!("http://{}/openapi.json", todos.address), "todos.ts", &[token]);
 }
