@@ -94,6 +94,10 @@ schemathesis: ## Call the search service, the Todo service and examples/everythi
 	HW_EXAMPLES=200 cargo test --locked -p highwater-search -p highwater-todos -p highwater-example-everything \
 	  the_document_is_true_for_values_that_nobody_thought_of
 
+.PHONY: compile-time
+compile-time: ## Measure how long an application of 100 routes compiles, beside the same with axum: half an hour, quiet machine
+	@scripts/compile-time.sh
+
 .PHONY: fmt
 fmt: ## Format the code
 	cargo fmt --all
