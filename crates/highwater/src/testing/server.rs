@@ -71,7 +71,7 @@ impl Server {
             Ok(context) => context,
             Err(error) => panic!("{error}"),
         };
-        let needs_peer = app.needs_peer();
+        let needs_peer = app.needs_peer() || config.connections_per_client.is_some();
         let config = WorkerConfig::new(app, config);
         let network = Network::new(seed, Faults::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));

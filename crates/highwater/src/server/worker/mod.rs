@@ -85,6 +85,7 @@ use self::turn::Turn;
 use super::config::ServerConfig;
 use super::pool::Pool;
 use crate::admission::client::Clients;
+use crate::admission::per_client::PerClient;
 use crate::admission::gate::WorkerGate;
 use crate::admission::worker::{Terms, WorkerAdmission};
 use crate::app::{App, WorkerContext};
@@ -123,6 +124,8 @@ pub(crate) struct WorkerConfig {
     /// Which connections are closed when there is no room for another.
     pub(crate) room_policy: RoomPolicy,
     /// Who may name the client of a request.
+    /// How many connections a client may have, counted with the server's other workers; `None` for any number.
+    pub(crate) per_client: Option<PerClient>,
     pub(crate) proxies: TrustedProxies,
 }
 
@@ -140,6 +143,7 @@ impl WorkerConfig {
             terms: config.terms(),
             body_memory: config.body_memory_max.map_or_else(BodyMemory::default, BodyMemory::new),
             room_policy: RoomPolicy::Idle,
+            per_client: config.per_client(),
             proxies: config.trusted_proxies.clone(),
         }
     }
@@ -179,6 +183,7 @@ struct Parts<C> {
     tasks: Tasks,
     encoder: Encoder,
     body_memory: BodyMemory,
+    per_client: Option<PerClient>,
     clients: Clients,
     context: Option<Rc<WorkerContext>>,
     /// The index under which requests without a matching endpoint are counted.
@@ -199,6 +204,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
             tasks: Tasks::new(inbox, pool),
             encoder: Encoder::new(config.limits, now, today),
             body_memory: config.body_memory,
+            per_client: config.per_client,
             clients: Clients::behind(config.proxies),
             context: None,
             unmatched,
