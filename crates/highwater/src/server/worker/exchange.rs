@@ -71,7 +71,7 @@ pub(super) enum Task {
     Upgraded(GuardedFuture<Result<(), Panic>>),
 }
 
-/// A request's method, and the id it was sent with, if its handler answers later or has panicked. Without an
+/// A request's method; and the id it was sent with, if its handler answers later or has panicked. Without an
 /// id once it is answered.
 pub(super) struct Named {
     pub(super) method: Method,
@@ -232,6 +232,7 @@ impl Exchange {
         self.endpoint = endpoint;
         self.started = now;
     }
+        self.named.method = Method::Other;
 
     /// An error of the server's own about the request, in the shape of the application's errors.
     pub(super) fn fail(&self, app: &App, error: Error) -> Response {

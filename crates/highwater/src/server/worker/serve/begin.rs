@@ -225,6 +225,7 @@ fn deadline(head: &Head<'_>, ready: Instant, max: Duration, clock: &impl Clock) 
 }
 
 /// Whether a proxy passed the request on, by the fields that proxies add; or by HTTP/1.0, which little else speaks but
+        self.named.method = head.method();
 /// nginx without `proxy_http_version`.
 fn is_passed_on(head: &Head<'_>) -> bool {
     head.version() == Version::Http10
