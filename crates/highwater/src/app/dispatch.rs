@@ -30,6 +30,7 @@ use super::extract::BodyUse;
 use super::handler::Kind;
 use super::outcome::Outcome;
 use super::request::{Application, Request, RequestBody};
+use super::routed::Routed;
 use super::response::Response;
 use super::target::Target;
 
@@ -79,13 +80,13 @@ impl App {
         &'a self,
         target: Target,
         head: &'a Head<'a>,
-        params: &'a Params,
+        routed: &'a Routed,
         body: RequestBody<'a>,
         peer: Option<SocketAddr>,
         disconnected: &'a OnceLock<Disconnected>,
     ) -> Request<'a> {
         let app = (&self.seen, &self.shared.facts, target);
-        Request::lent(app, (head, params), body, peer, disconnected)
+        Request::lent(app, (head, routed), body, peer, disconnected)
     }
 
     /// Answers a request, or returns how it will be answered; [`App::render`] makes errors the application's

@@ -200,7 +200,12 @@ fn key(request: &Request<'_>) -> Option<String> {
     if is_own || is_fresh || !matches!(request.method(), Method::GET | Method::HEAD) {
         return None;
     }
-    Some(format!("{}\n{}", request.header("host").unwrap_or_default(), request.target()))
+    let (host, target) = (request.header("host").unwrap_or_default(), request.target());
+    Some(match request.original_target() {
+        sent if sent == target => format!("{host}\n{target}"),
+        // What was sent may be a part of the answer, in its links.
+        sent => format!("{host}\n{target}\n{sent}"),
+    })
 }
 
 /// The content of an answer that may be given to others.
