@@ -232,6 +232,7 @@ impl From<ResponseCache> for Layer {
         let cache = Arc::new(Cache { settings, store: Mutex::default() });
         let asked = Arc::clone(&cache);
         let layer = Layer::new()
+            .keeps_time()
             .on_request(move |request: &Request<'_>| asked.on_request(request))
             .on_response(move |request: &Request<'_>, response: &mut Response| {
                 cache.on_response(request, response);

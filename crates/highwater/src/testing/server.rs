@@ -65,7 +65,8 @@ impl Server {
             Ok(app) => app,
             Err(error) => panic!("{error}"),
         };
-        let runtime = if app.needs_runtime() { Some(runtime(real_time)) } else { None };
+        let wants_runtime = app.needs_runtime() || app.keeps_time();
+        let runtime = if wants_runtime { Some(runtime(real_time)) } else { None };
         let pool = Pool::deferred(usize::MAX);
         let context = match server::context(&app, WorkerInfo::new(0, 1), &pool, runtime.as_ref()) {
             Ok(context) => context,

@@ -130,6 +130,9 @@ pub struct Layer {
     pub(super) covers_everything: bool,
     pub(super) wants_peer: bool,
     pub(super) request_ids: Option<Arc<RequestIds>>,
+    /// It reads Tokio's clock, which tests move.
+    #[cfg(feature = "testing")]
+    pub(super) keeps_time: bool,
     problems: Vec<String>,
 }
 
@@ -218,6 +221,15 @@ impl Layer {
     pub fn peer_addresses(mut self) -> Self {
         self.wants_peer = true;
         self
+    }
+
+    /// It reads Tokio's clock outside of futures, too: a test that moves that clock gives it a runtime.
+    pub(crate) fn keeps_time(self) -> Self {
+        #[cfg(feature = "testing")]
+        let this = Layer { keeps_time: true, ..self };
+        #[cfg(not(feature = "testing"))]
+        let this = self;
+        this
     }
 
     /// Gives each request that it covers an id, before any part of any layer sees it. Its answer does not get it by that.
