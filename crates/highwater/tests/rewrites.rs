@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use answers::Answer;
+use highwater::layers::request_id;
 use highwater::metrics::Metrics;
 use highwater::openapi::{OpenApi, api};
 use highwater::server::TransportChoice;
 use highwater::testing::Client;
 use highwater::{
-    Bytes, MatchedPath, Method, Next, OriginalUri, OwnedRequest, Path, Query, Request, Response,
-    Rewriting, Router, TrailingSlash, Uri, layer,
+    Bytes, MatchedPath, Method, Next, OriginalUri, OwnedRequest, Path, Query, Request, RequestId,
+    Response, Rewriting, Router, TrailingSlash, Uri, layer,
 };
 use served::{HANG, exchange, start};
 use transports::on_each_transport;
@@ -192,9 +193,10 @@ fn everything_within_sees_the_new_path() {
 #[test]
 fn documents_stay() {
     let router = || {
-        Router::new()
-            .openapi(OpenApi::new("Numbers", "1"))
-            .get("/api/{id}", api(|Path(id): Path<u8>| id.to_string()))
+        Router::new().openapi(OpenApi::new("Numbers", "1")).layer(request_id()).get(
+            "/api/{id}",
+            api(|Path(id): Path<u8>, _: OriginalUri, _: RequestId| id.to_string()),
+        )
     };
     let document = |router: Router| Client::new(router).get("/openapi.json").text().to_owned();
     let plain = document(router());
