@@ -2,13 +2,13 @@
 # Runs all the tests, the quickest first, so that failures show early. Stops at the first step that fails.
 # Ends with the skipped tests and one line of totals: passed, failed, ignored and skipped.
 #
-#   SIM_SEEDS=500          how many seeds the simulator runs
+#   SIM_SEEDS=300          how many seeds the simulator runs
 #   CI_MUST_RUN="root nft" what no test may skip for want of; all that works here, unless told (tests/skip)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Enough to visit every mishap many times, in seconds; `make sim` runs more, optimized.
-seeds=${SIM_SEEDS:-500}
+seeds=${SIM_SEEDS:-300}
 log=${CARGO_TARGET_DIR:-target}/test.log
 # The tests take about twelve; this limit ends a hanging run.
 minutes=45
@@ -210,7 +210,7 @@ totals() {
 slowest_tests() {
   awk '/^     Running / { name = $NF; sub(/.*deps\//, "", name); sub(/-[0-9a-f]+\)$/, "", name) }
     /^   Doc-tests / { name = "documentation of " $2 }
-    /^test result:/ { time = $NF; sub(/s$/, "", time); if (time >= 5) printf "%7.1f s %s\n", time, name }' "$log" | sort -rn | head -n 15
+    /^test result:/ { time = $NF; sub(/s$/, "", time); if (time + 0 >= 5) printf "%7.1f s %s\n", time, name }' "$log" | sort -rn | head -n 15
 }
 
 # What the failed tests said, without their backtraces: logs that are cut keep their end.

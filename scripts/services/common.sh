@@ -2,6 +2,12 @@
 # has a `running` that prints the id of its process.
 # shellcheck shell=bash disable=SC2154
 
+# A server outlives whoever starts it: it must not hold that one's files, or locks. Bash reads the script itself from 255.
+for descriptor in /proc/$$/fd/*; do
+  descriptor=${descriptor##*/}
+  [ "$descriptor" -le 2 ] || [ "$descriptor" = 255 ] || eval "exec $descriptor>&-"
+done
+
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 services=${HW_SERVICES_DIR:-$root/target/services}
 

@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::{documents, path, read, server};
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 /// A folder of this test's own.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = source::root().join(format!("target/deploy-tests/{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("the build's own folder");
     folder
@@ -117,7 +117,7 @@ fn compose_files_are_read_by_compose() {
 /// proxies look up; it can be scaled, and what ends has the time to drain.
 #[test]
 fn compose_files_fit_together() {
-    for file in ["compose.yaml", "compose.ingest.yaml"] {
+    for file in ["compose.yaml", "compose.ingest.yaml", "compose.tls.yaml"] {
         let compose = documents(&read(file)).remove(0);
         let services = compose["services"].as_object().expect("services");
         for (name, service) in services {

@@ -9,6 +9,7 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kcr_cert_manager_io::v1::certificates::Certificate;
 use kcr_keda_sh::v1alpha1::scaledobjects::ScaledObject;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +19,8 @@ use crate::{documents, expressions, read, server};
 
 const FILES: &[&str] = &[
     "k8s/search.yaml",
+    "k8s/search-tls.yaml",
+    "k8s/certificate.yaml",
     "k8s/todos.yaml",
     "k8s/ingest.yaml",
     "k8s/ingress.yaml",
@@ -84,6 +87,7 @@ fn validate(document: &Value) -> Result<(), String> {
         (Some("autoscaling/v2"), Some("HorizontalPodAutoscaler")) => {
             check::<HorizontalPodAutoscaler>(document)
         }
+        (Some("cert-manager.io/v1"), Some("Certificate")) => check::<Certificate>(document),
         (Some("keda.sh/v1alpha1"), Some("ScaledObject")) => check::<ScaledObject>(document),
         other => Err(format!("{other:?}: say here what schema that has")),
     }
@@ -104,7 +108,7 @@ fn the(kind: &str, name: &str) -> Value {
 #[test]
 fn manifests_follow_their_schemas() {
     let documents = all();
-    assert_eq!(documents.len(), 25);
+    assert_eq!(documents.len(), 31);
     for (file, document) in documents {
         validate(&document).unwrap_or_else(|problem| panic!("deploy/{file}: {problem}"));
     }
@@ -142,15 +146,21 @@ fn slips_are_seen() {
         "invalid type",
     );
     slip("ScaledObject", "/spec", "pollInterval", 15.into(), "pollInterval: no such field");
+    slip("Certificate", "/spec", "dnsName", "a".into(), "dnsName: no such field");
+    slip("Certificate", "/spec/privateKey", "algorithm", "DSA".into(), "unknown variant");
 }
 
 /// What runs pods: its kind, its name, and whether clients connect to it.
 const WORKLOADS: &[(&str, &str, bool)] = &[
     ("Deployment", "highwater-search", true),
+    ("Deployment", TLS, true),
     ("Deployment", "highwater-todos", true),
     ("Deployment", "highwater-todos-worker", false),
     ("StatefulSet", "highwater-ingest", true),
 ];
+
+/// The workload that speaks TLS itself: clients reach it past the ingress.
+const TLS: &str = "highwater-search-tls";
 
 /// Purpose: objects that name each other, and ports and labels that do, name what exists.
 #[test]
@@ -221,7 +231,7 @@ fn the_ingress_leads_to_services() {
         reached.push(name.to_owned());
     }
     let with_clients: Vec<&str> =
-        WORKLOADS.iter().filter(|workload| workload.2).map(|workload| workload.1).collect();
+        WORKLOADS.iter().filter(|it| it.2 && it.1 != TLS).map(|it| it.1).collect();
     assert_eq!(reached, with_clients);
 }
 
@@ -238,7 +248,13 @@ fn has_rights_and_time(name: &str, pod: &Value, has_clients: bool) {
     assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
     assert_eq!(context["capabilities"]["drop"], serde_json::json!(["ALL"]), "{name}");
     for mount in container["volumeMounts"].as_array().into_iter().flatten() {
-        assert_eq!(mount["mountPath"], "/data", "{name}: only this can be written to");
+        let is_data = mount["mountPath"] == "/data";
+        assert!(is_data || mount["readOnly"] == true, "{name}: only /data can be written to");
+        let is_there = |volume: &Value| volume["name"] == mount["name"];
+        let mut volumes = pod["volumes"].as_array().into_iter().flatten();
+        let is_claim = !volumes.any(is_there);
+        // A claim's volume is declared by its StatefulSet.
+        assert!(!is_claim || is_data, "{name}: {mount} mounts nothing");
     }
 }
 

@@ -5,6 +5,7 @@
 //! manifests beside it. A file that refers to a metric of yesterday fails here, not in production.
 #![forbid(unsafe_code)]
 
+mod certificates;
 mod containers;
 mod expressions;
 mod grafana;

@@ -183,6 +183,8 @@ mod pages {
     struct Content;
     #[doc = include_str!("../../../docs/layers.md")]
     struct Layers;
+    #[doc = include_str!("../../../docs/logging.md")]
+    struct Logging;
     #[doc = include_str!("../../../docs/openapi.md")]
     struct OpenApi;
     #[doc = include_str!("../../../docs/auth.md")]

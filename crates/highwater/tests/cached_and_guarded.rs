@@ -33,8 +33,7 @@ fn counted(
 
 fn cached(cache: highwater::layers::ResponseCache) -> (Client, Arc<AtomicU32>) {
     let calls = Arc::new(AtomicU32::new(0));
-    // With a runtime, the clock of the layer is the one that a test moves.
-    let router = Router::new().runtime().layer(cache);
+    let router = Router::new().layer(cache);
     let client = Client::new(router.get("/", counted(&calls)).post("/", counted(&calls)));
     (client, calls)
 }

@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream};
+use highwater::layers::request_id;
 use highwater::server::TransportChoice;
 use highwater::{
-    Body, BodyStream, Bytes, Disconnected, Error, Query, Response, Router, Running, StatusCode,
+    Body, BodyStream, Bytes, Disconnected, Error, OriginalUri, Query, RequestId, Response, Router,
+    Running, StatusCode, Uri,
 };
 use http::{Method, Request as HttpRequest, Version};
 use served::{HANG, config, start, start_with};
@@ -227,6 +229,28 @@ on_each_transport! {
             assert_eq!(get(&client, "/nowhere").await.0, 404);
             assert_eq!(text(post(&client, "/length", 3).await), (200, "3".into()));
         });
+    }
+
+    /// Purpose: the path of each stream is rewritten before its route is found, and each has an id of its own, whether its
+    /// content comes at once or not.
+    fn rewrites_and_ids(transport) {
+        let said = |uri: Uri, OriginalUri(sent): OriginalUri, RequestId(id): RequestId, content: Bytes| {
+            format!("{} {} {} {id}", uri.path(), sent.path(), content.len())
+        };
+        let app = Router::new()
+            .layer(request_id())
+            .rewrite_prefix("/v1", "/api")
+            .get("/api/a", said)
+            .post("/api/b", said);
+        let server = start(app, transport);
+        let answers = with_client(&server, async |client| {
+            let (got, posted) = tokio::join!(get(&client, "/v1/a"), post(&client, "/v1/b", 70_000));
+            [got.1, posted.1].map(|content| String::from_utf8(content).expect("text"))
+        });
+        let ids = answers.each_ref().map(|answer| answer.rsplit(' ').next().expect("an id"));
+        assert!(answers[0].starts_with("/api/a /v1/a 0 "), "{answers:?}");
+        assert!(answers[1].starts_with("/api/b /v1/b 70000 "), "{answers:?}");
+        assert!(ids[0] != ids[1] && ids.iter().all(|id| id.len() == 16), "{answers:?}");
     }
 
     /// Purpose: a hundred streams at a time are all answered, twice, those that wait and those that do not.

@@ -199,7 +199,7 @@ on_each_transport! {
 #[test]
 fn limits_pass() {
     let limit = rate_limit(2, Duration::from_secs(10));
-    let app = Router::new().runtime().layer(limit).get("/", || "served");
+    let app = Router::new().layer(limit).get("/", || "served");
     let client = Client::new(app);
     let status = || client.get("/").status.as_u16();
     assert_eq!([status(), status(), status()], [200, 200, 429]);

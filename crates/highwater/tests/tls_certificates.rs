@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use highwater::metrics::Metrics;
 use highwater::server::{Signals, TransportChoice};
-use highwater::{Pem, Router, Running, Server, ServerConfig, Tls};
+use highwater::{Limits, Pem, Router, Running, Server, ServerConfig, Tls};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
@@ -347,6 +347,86 @@ fn certificates_are_replaced() {
     let mut again = connect(running.address(), "localhost", resuming).expect("it serves");
     assert!(again.is_resumed());
     assert_eq!(again.ask(GET).expect("it is open").content, "OK");
+}
+
+/// Purpose: Kubernetes mounts a secret as links through a folder's link, and swaps that one link when the secret changes.
+/// Both files change at once, and are read again; connections that are open answer as before, and a request that has begun
+/// before the switch is answered after it.
+#[cfg(unix)]
+#[test]
+fn kubernetes_switches_a_link() {
+    let (folder, authority) = (Folder::new(), Authority::new("our authority"));
+    let [first, second, third] = [(), (), ()].map(|()| authority.issue(&["localhost"]));
+    let mut mount = Mount { folder: &folder, versions: 0 };
+    mount.switch(&first);
+    for name in ["tls.crt", "tls.key"] {
+        std::os::unix::fs::symlink(format!("..data/{name}"), folder.path(name)).expect("a link");
+    }
+    let metrics = Metrics::new();
+    let files = |name: &str| vec![folder.path(name)];
+    let limits = Limits { header_timeout: HANG, ..Limits::default() };
+    let config =
+        ServerConfig { tls_cert: files("tls.crt"), tls_key: files("tls.key"), limits, ..config() };
+    let running = start_counted(config, &metrics);
+    let client = trusting();
+    let mut idle = connect(running.address(), "localhost", Arc::clone(&client)).expect("it serves");
+    let mut begun =
+        connect(running.address(), "localhost", Arc::clone(&client)).expect("it serves");
+    assert_eq!(idle.ask(GET).expect("it is open").content, "OK");
+    let (head, rest) = GET.split_at(GET.len() / 2);
+    begun.say(head.as_bytes()).expect("it is open");
+    for issued in [&second, &third] {
+        mount.switch(issued);
+        until_served(&running, &client, issued);
+        assert_eq!(idle.ask(GET).expect("it was never closed").content, "OK");
+    }
+    begun.say(rest.as_bytes()).expect("it was never closed");
+    assert_eq!(begun.answer().expect("it was never closed").content, "OK");
+    let page = metrics.page();
+    let failed = "http_tls_certificate_reloads_total{result=\"failed\"} 0";
+    assert!(page.contains(failed), "certificate and key are never of two versions");
+}
+
+/// A secret as Kubernetes mounts it: a folder for each version, and the link `..data` to the one that counts.
+#[cfg(unix)]
+struct Mount<'a> {
+    folder: &'a Folder,
+    versions: u32,
+}
+
+#[cfg(unix)]
+impl Mount<'_> {
+    /// Writes the next version, moves the link, and removes the version before, as the kubelet does.
+    fn switch(&mut self, issued: &Issued) {
+        self.versions += 1;
+        let version = format!("..version-{}", self.versions);
+        fs::create_dir(self.folder.path(&version)).expect("it is new");
+        for (name, text) in [("tls.crt", &issued.certificate), ("tls.key", &issued.key)] {
+            fs::write(self.folder.path(&version).join(name), text).expect("it can be written");
+        }
+        std::os::unix::fs::symlink(&version, self.folder.path("..data_tmp")).expect("a link");
+        fs::rename(self.folder.path("..data_tmp"), self.folder.path("..data")).expect("it moves");
+        let before = self.folder.path(&format!("..version-{}", self.versions - 1));
+        // There is none before the first.
+        let _ = fs::remove_dir_all(before);
+    }
+}
+
+/// Purpose: files that are written over in place, as a program does that must keep a mounted file, are read again once both
+/// are whole.
+#[test]
+fn files_may_be_written_over() {
+    let (folder, authority) = (Folder::new(), Authority::new("our authority"));
+    let [first, second] = [(), ()].map(|()| authority.issue(&["localhost"]));
+    folder.write("site", &first);
+    let running = start(with_files(&folder, &["site"]));
+    let client = trusting();
+    let mut open = connect(running.address(), "localhost", Arc::clone(&client)).expect("it serves");
+    assert_eq!(open.ask(GET).expect("it is open").content, "OK");
+    fs::write(folder.path("site.pem"), &second.certificate).expect("it can be written");
+    fs::write(folder.path("site.key"), &second.key).expect("it can be written");
+    until_served(&running, &client, &second);
+    assert_eq!(open.ask(GET).expect("it was never closed").content, "OK");
 }
 
 /// Purpose: SIGHUP has certificates read again and does not end the server; SIGTERM does.

@@ -1,20 +1,12 @@
-//! Who asks, from where, and by which id.
+//! Who asks, and from where.
 
 use std::net::IpAddr;
 
 use highwater::auth::{Claims, JwtKey, basic, jwt, same};
 use highwater::cookies::{Cookie, Key, PrivateCookies, SignedCookies};
 use highwater::proxies::TrustedProxies;
-use highwater::{
-    Error, Extension, FromRequest, HeaderName, HeaderValue, Json, Layer, Request, Requirements,
-    Response, Router,
-};
+use highwater::{Error, Extension, FromRequest, Json, Request, Requirements, Router};
 use serde_json::Value;
-
-/// The longest id of a client that is taken over.
-const ID_BYTES_MAX: usize = 128;
-
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 #[derive(Clone)]
 struct User(String);
@@ -83,43 +75,4 @@ impl FromRequest for ClientAddress {
     fn requires(requirements: &mut Requirements) {
         requirements.state::<TrustedProxies>();
     }
-}
-
-/// The id by which a client and a log speak of the same request.
-#[derive(Clone)]
-pub(crate) struct RequestId(pub(crate) String);
-
-impl FromRequest for RequestId {
-    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        request.extension().ok_or_else(|| Error::internal("no layer has given the request an id"))
-    }
-}
-
-/// Gives each request an id, the client's own if it can be used, and says it in the answer. By itself the server does so for
-/// requests that fail.
-pub(crate) fn request_ids() -> Layer {
-    Layer::new()
-        .on_request(|request: &Request<'_>| {
-            let sent = request.header("x-request-id").filter(|id| is_usable(id)).map(str::to_owned);
-            request.insert(RequestId(sent.unwrap_or_else(fresh)));
-            Ok::<(), Error>(())
-        })
-        .on_response(|request: &Request<'_>, response: &mut Response| {
-            let id = request
-                .extension::<RequestId>()
-                .and_then(|RequestId(id)| HeaderValue::try_from(id).ok());
-            if let Some(id) = id {
-                response.set_header(REQUEST_ID, id);
-            }
-        })
-}
-
-fn is_usable(id: &str) -> bool {
-    (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-/// 64 random bits.
-fn fresh() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    format!("{:016x}", RandomState::new().hash_one(()))
 }

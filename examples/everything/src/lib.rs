@@ -19,14 +19,16 @@ use garde::Validate;
 use highwater::cookies::Key;
 use highwater::files::StaticFiles;
 use highwater::journal::Directory;
-use highwater::layers::{compression, csrf_tokens, etag, rate_limit, response_cache};
+use highwater::layers::{compression, csrf_tokens, etag, rate_limit, request_id, response_cache};
 use highwater::openapi::{OpenApi, api};
 use highwater::proxies::TrustedProxies;
-use highwater::{Error, Handler, Json, Query, Router, StatusCode, Valid, blocking};
+use highwater::{
+    Error, Handler, Json, OriginalUri, Query, RequestId, Router, StatusCode, Uri, Valid, blocking,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::identity::{ClientAddress, RequestId};
+use crate::identity::ClientAddress;
 
 /// How long `/timeout` may take.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -39,7 +41,9 @@ pub fn router(files: &Path, proxies: &TrustedProxies, keys: Option<Directory>) -
     Router::new()
         .state(key.clone())
         .state(proxies.clone())
-        .layer(identity::request_ids())
+        // One that strangers reach names its proxies instead: `.sent_by(proxies)`.
+        .layer(request_id().sent_by_anybody())
+        .rewrite_prefix("/before", "/")
         .merge(contents(proxies))
         .merge(identity::routes(key))
         .merge(described(keys))
@@ -52,6 +56,7 @@ pub fn router(files: &Path, proxies: &TrustedProxies, keys: Option<Directory>) -
         .get("/timeout", slow)
         .get("/client", |ClientAddress(address): ClientAddress| address.to_string())
         .get("/request-id", |RequestId(id): RequestId| id)
+        .get("/rewritten", |uri: Uri, OriginalUri(sent): OriginalUri| format!("{sent} is {uri}"))
         .get("/panic", panics)
 }
 

@@ -141,6 +141,7 @@ fn time_and_accidents() {
     assert_eq!(id.header("x-request-id"), Some(id.text()));
     assert_eq!(all.get("/request-id", "X-Request-Id: r-7\r\n").text(), "r-7");
     assert_ne!(all.get("/request-id", "").text(), id.text());
+    assert_eq!(all.get("/before/rewritten?a", "").text(), "/before/rewritten?a is /rewritten?a");
 }
 
 /// Purpose: sessions, forms, passwords and tokens let pass who has the proof, and nobody else.

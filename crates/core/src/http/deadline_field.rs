@@ -84,6 +84,7 @@ mod tests {
             names_deadline: false,
             names_request_id: false,
             asks_upgrade: false,
+            given_id: None,
             fields: Fields { bytes: &[], spans: &[] },
         });
         head.set_fields(fields.iter().map(|(name, value)| (*name, value.as_bytes())));

@@ -4,6 +4,7 @@ use core::fmt;
 
 use super::fields::{Fields, text};
 use super::method::Method;
+use super::syntax::{path_end, target_run};
 use super::version::Version;
 
 /// The name, in lower case, of the field with a request's id.
@@ -26,6 +27,8 @@ pub struct Head<'a> {
     /// There is a field with the request's id.
     pub(crate) names_request_id: bool,
     pub(crate) asks_upgrade: bool,
+    /// The id that the server has given the request; mostly none.
+    pub(crate) given_id: Option<&'a [u8]>,
     pub(crate) fields: Fields<'a>,
 }
 
@@ -84,14 +87,37 @@ impl<'a> Head<'a> {
         self.version
     }
 
-    /// The request's id, which a proxy or the client has given it (`X-Request-Id`, a convention). Whether there is one
-    /// is known from parsing, so the call costs nothing if there is none.
+    /// The request's id: the one that it was [given](Head::with_id) here, else the one that a proxy or the client has
+    /// sent with it (`X-Request-Id`, a convention). Whether there is one is known from parsing, so the call costs
+    /// nothing if there is none.
     #[inline]
     pub fn request_id(&self) -> Option<&'a [u8]> {
-        if !self.names_request_id {
-            return None;
+        if self.given_id.is_some() || !self.names_request_id {
+            return self.given_id;
         }
         self.fields.get("x-request-id")
+    }
+
+    /// The id that the request was [given](Head::with_id) here.
+    pub fn given_id(&self) -> Option<&'a str> {
+        self.given_id.map(text)
+    }
+
+    /// The same head, of a request that goes by `id`, whatever was sent. Its fields stay.
+    #[must_use]
+    pub fn with_id(self, id: &'a str) -> Self {
+        Head { given_id: Some(id.as_bytes()), ..self }
+    }
+
+    /// The same head with another target: a path that begins with `/`, and perhaps a query. `None` if a request with
+    /// that target would be refused (RFC 9112 §3.2.1).
+    pub fn with_target(self, target: &'a str) -> Option<Self> {
+        let target = target.as_bytes();
+        let path_len = path_end(target).unwrap_or(target.len());
+        let is_origin = target.first() == Some(&b'/')
+            && target_run(target) == target.len()
+            && target.get(path_len) != Some(&b'\\');
+        is_origin.then_some(Head { target, path_on: target, path_len, ..self })
     }
 
     /// The header fields. Where the target is in absolute-form, the value of `Host` is the target's

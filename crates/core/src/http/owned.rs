@@ -18,6 +18,8 @@ pub struct OwnedHead {
     version: Version,
     names_deadline: bool,
     asks_upgrade: bool,
+    /// See [`Head::with_id`].
+    given_id: Option<Box<[u8]>>,
     /// The method's token, and behind it the target.
     line: Box<[u8]>,
     target_start: usize,
@@ -38,6 +40,7 @@ impl OwnedHead {
             version: head.version,
             names_deadline: head.names_deadline,
             asks_upgrade: head.asks_upgrade,
+            given_id: head.given_id.map(Box::from),
             target_start: head.method_token.len(),
             path_start: line.len() - head.path_on.len(),
             path_len: head.path_len,
@@ -58,6 +61,7 @@ impl OwnedHead {
             version: Version::Http11,
             names_deadline,
             asks_upgrade: false,
+            given_id: None,
             line: [method.as_bytes(), target.as_bytes()].concat().into_boxed_slice(),
             target_start: method.len(),
             path_start: method.len(),
@@ -80,13 +84,15 @@ impl OwnedHead {
             // Fields may have changed; a lookup is cheap here.
             names_request_id: true,
             asks_upgrade: self.asks_upgrade,
+            given_id: self.given_id.as_deref(),
             fields: self.fields.fields(),
         }
     }
 
     /// Bytes of memory it has allocated on the heap.
     pub fn allocated(&self) -> usize {
-        self.line.len() + self.fields.allocated()
+        let id = self.given_id.as_ref().map_or(0, |id| id.len());
+        self.line.len() + id + self.fields.allocated()
     }
 
     /// Replaces the fields of that name. Whether the head asks for an upgrade does not change: that concerns
@@ -142,6 +148,7 @@ mod tests {
             names_deadline: false,
             names_request_id: false,
             asks_upgrade: true,
+            given_id: None,
             fields: Fields { bytes: &[], spans: &[] },
         });
         let seen = |copy: &OwnedHead| {
@@ -164,5 +171,29 @@ mod tests {
         assert_eq!(seen(&copy), (false, [("b".into(), b"3".to_vec())].to_vec()));
         copy.set_fields([("request-timeout", &b"3"[..]), ("c", b"")]);
         assert!(seen(&copy).0);
+    }
+
+    /// Purpose: another target and an id replace what was sent, also in a copy; what would be refused as a target is none.
+    #[test]
+    fn replaced_parts() {
+        let mut fields = OwnedFields::default();
+        fields.push("x-request-id", b"sent");
+        let made = OwnedHead::new("GET", "/a?b=c", fields).expect("it is valid");
+        let sent = made.head();
+        assert_eq!((sent.request_id(), sent.given_id()), (Some(&b"sent"[..]), None));
+        let replaced = sent.with_target("/d%20e?f").expect("it is a target").with_id("given");
+        let copy = OwnedHead::copy(&replaced);
+        for head in [replaced, copy.head()] {
+            assert_eq!((head.method(), head.target()), (Method::Get, "/d%20e?f"));
+            assert_eq!((head.path(), head.query()), ("/d%20e", Some("f")));
+            assert_eq!((head.request_id(), head.given_id()), (Some(&b"given"[..]), Some("given")));
+            assert_eq!(head.headers().get("x-request-id"), Some(&b"sent"[..]));
+        }
+        for target in ["", "*", "a", "?a", "/a b", "/é", "/a#b", "/a\\b", "/a\r\n", "http://a/"] {
+            assert!(sent.with_target(target).is_none(), "{target:?}");
+        }
+        for target in ["/", "//", "/?", "/?\\", "/%zz"] {
+            assert!(sent.with_target(target).is_some(), "{target:?}");
+        }
     }
 }

@@ -51,12 +51,15 @@ impl Clients {
 
     /// The client with the address `ip`; all whose address is not known are one.
     pub(crate) fn of(&self, ip: Option<IpAddr>) -> ClientKey {
-        ClientKey::new(self.secret.hash_one(ip.map(prefix)))
+        ClientKey::new(self.secret.hash_one(ip.map(network)))
     }
 }
 
+/// The bits that identify a client: whether they are of an IPv6 address, and its first 64, or all of an IPv4 address.
+pub(super) type Network = (bool, u64);
+
 /// The bits that identify a client. An IPv4 address gives the same, whichever way it is written.
-fn prefix(ip: IpAddr) -> (bool, u64) {
+pub(super) fn network(ip: IpAddr) -> Network {
     match ip.to_canonical() {
         IpAddr::V4(ip) => (false, u64::from(ip.to_bits())),
         IpAddr::V6(ip) => (true, (ip.to_bits() >> 64) as u64),

@@ -27,6 +27,7 @@ mod controller;
 mod cost;
 pub(crate) mod gate;
 pub(crate) mod kernel;
+pub(crate) mod per_client;
 pub(crate) mod priority;
 pub(crate) mod queue;
 pub(crate) mod route_limit;

@@ -17,6 +17,7 @@ use super::handler::{Dispatch, Kind};
 use super::prepared::Covered;
 use super::refusal::Refusals;
 use super::request::Application;
+use super::rewrite_rules::Rewrite;
 use super::scope::Scope;
 use super::sites::Sites;
 use super::target::{PathId, ScopeId, Target};
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(super) paths: route::Router<Methods>,
     /// Prefixes of nested routers, to find the scope that answers 404 below them.
     pub(super) prefixes: route::Router<ScopeId>,
+    /// What is done before a route is found, and as soon as it is; mostly nothing.
+    pub(super) before: Option<Before>,
     /// By scope: the endpoint that answers instead of 404.
     pub(super) fallbacks: Vec<Option<u16>>,
     pub(super) trailing_slash: TrailingSlash,
@@ -66,6 +69,14 @@ pub(crate) struct Shared {
     pub(super) clients: Option<Box<ClientKeys>>,
     /// The values per worker.
     pub(super) worker_locals: Vec<GivenLocal>,
+}
+
+/// What replaces parts of requests' heads.
+#[derive(Debug)]
+pub(super) struct Before {
+    pub(super) rewrites: Vec<Rewrite>,
+    /// Some layer gives each request an id.
+    pub(super) gives_ids: bool,
 }
 
 /// An endpoint as built.

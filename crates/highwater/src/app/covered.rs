@@ -16,7 +16,6 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use highwater_core::http::{Head, Method, OwnedHead};
-use highwater_core::route::Params;
 use http::Extensions;
 
 use super::application::{App, Shared};
@@ -32,6 +31,7 @@ use super::outcome::Outcome;
 use super::prepared::{Covered, Template};
 use super::request::{Application, Owned, OwnedBody, OwnedRequest, Request};
 use super::response::Response;
+use super::routed::Routed;
 use super::scope::Scope;
 use super::stack::{Effect, HANDLER};
 use super::target::Target;
@@ -211,13 +211,13 @@ impl App {
         &self,
         target: Target,
         head: &Head<'_>,
-        params: &Params,
+        routed: &Routed,
         peer: &Option<SocketAddr>,
     ) -> Option<OwnedRequest> {
         if !self.shared.retains {
             return None;
         }
-        self.retain_copy(target, head, params, *peer)
+        self.retain_copy(target, head, routed, *peer)
     }
 
     /// The last byte of an answer was given to its connection, or the connection broke.
@@ -235,7 +235,7 @@ impl App {
         &self,
         target: Target,
         head: &Head<'_>,
-        params: &Params,
+        routed: &Routed,
         peer: Option<SocketAddr>,
     ) -> Option<OwnedRequest> {
         let stack = &self.shared.scope(target).stack;
@@ -250,8 +250,9 @@ impl App {
         let is_wanted = stack.wants_end()
             || stack.effect_on_response() == Effect::OfRequest && may_fail_later();
         is_wanted.then(|| {
-            let (head, params, disconnected) = (OwnedHead::copy(head), *params, OnceLock::new());
-            let owned = Owned { head, params, disconnected, app: Arc::clone(&self.seen) };
+            let (head, routed) = (OwnedHead::copy(head), routed.clone());
+            let disconnected = OnceLock::new();
+            let owned = Owned { head, routed, disconnected, app: Arc::clone(&self.seen) };
             let body = OwnedBody::Whole(Bytes::new());
             Request::of_parts(owned, target, peer, Extensions::new(), body)
         })

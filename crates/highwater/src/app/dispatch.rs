@@ -20,7 +20,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use highwater_core::http::{BodyPlan, Head, Limits};
-use highwater_core::route::Params;
 
 use super::application::{App, Shared};
 use super::disconnected::Disconnected;
@@ -31,6 +30,7 @@ use super::handler::Kind;
 use super::outcome::Outcome;
 use super::request::{Application, Request, RequestBody};
 use super::response::Response;
+use super::routed::Routed;
 use super::target::Target;
 
 impl App {
@@ -79,13 +79,13 @@ impl App {
         &'a self,
         target: Target,
         head: &'a Head<'a>,
-        params: &'a Params,
+        routed: &'a Routed,
         body: RequestBody<'a>,
         peer: Option<SocketAddr>,
         disconnected: &'a OnceLock<Disconnected>,
     ) -> Request<'a> {
         let app = (&self.seen, &self.shared.facts, target);
-        Request::lent(app, (head, params), body, peer, disconnected)
+        Request::lent(app, (head, routed), body, peer, disconnected)
     }
 
     /// Answers a request, or returns how it will be answered; [`App::render`] makes errors the application's
@@ -138,6 +138,13 @@ impl App {
         self.shared.wants_runtime
             || self.shared.infos.iter().any(is_async)
             || self.shared.scopes.iter().any(|scope| scope.stack.waits())
+    }
+
+    /// Whether a layer reads Tokio's clock, which only stands still and moves as a test says inside a runtime.
+    #[cfg(feature = "testing")]
+    pub(crate) fn keeps_time(&self) -> bool {
+        let mut layers = self.shared.scopes.iter().flat_map(|scope| scope.stack.layers());
+        layers.any(|layer| layer.keeps_time)
     }
 
     /// Notifies handlers that the server is draining.

@@ -66,7 +66,7 @@ impl Facts {
             Target::NotAllowed(path) | Target::Options(path) | Target::Moved(path) => {
                 self.allowed[usize::from(path)].scope
             }
-            Target::OptionsAll => 0,
+            Target::OptionsAll | Target::Unrewritten => 0,
         }
     }
 
@@ -90,7 +90,7 @@ impl Facts {
             Target::Endpoint(index) => self.endpoints[usize::from(index)].path?,
             Target::NotAllowed(path) | Target::Options(path) | Target::Moved(path) => path,
             Target::OptionsAll => return Some(&self.allowed_anywhere),
-            Target::NotFound(_) | Target::NotImplemented(_) => return None,
+            Target::NotFound(_) | Target::NotImplemented(_) | Target::Unrewritten => return None,
         };
         Some(&self.allowed[usize::from(path)].methods)
     }

@@ -76,6 +76,13 @@ impl Shared {
         }
     }
 
+    /// The target of a path that another slash at its end gives a route, as [`TrailingSlash::Ignore`] has it.
+    #[cold]
+    pub(super) fn find_beside(&self, head: &Head<'_>, params: &mut Params) -> Option<Target> {
+        let (_, methods) = self.paths.find(&*other_slash(head.path())?, params)?;
+        Some(self.find_method(methods, head))
+    }
+
     #[cold]
     pub(super) fn answer_without_endpoint(
         &self,
@@ -106,6 +113,12 @@ impl Shared {
                 let message = format!("the method {method} is not known here");
                 Error::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", message).into_response()
             }
+            Target::Unrewritten => match request.rewrite_panic() {
+                Some(panic) => Error::internal(panic.clone()).into_response(),
+                None => Error::bad_request("the path leads nowhere")
+                    .with_code("invalid_path")
+                    .into_response(),
+            },
             Target::NotFound(_) | Target::Endpoint(_) => {
                 Error::not_found("there is nothing at this path").into_response()
             }
@@ -115,7 +128,7 @@ impl Shared {
 
 /// The path with a slash at its end if it has none, else without. `None` for a path that would become another one in
 /// more than that, or that a browser would take for another server (`//host/`).
-fn other_slash(path: &str) -> Option<String> {
+pub(super) fn other_slash(path: &str) -> Option<String> {
     if path.starts_with("//") || !path.starts_with('/') || path == "/" {
         return None;
     }
@@ -125,10 +138,10 @@ fn other_slash(path: &str) -> Option<String> {
     })
 }
 
-/// Sends the client to the same path with a slash at its end, or without.
+/// Sends the client to the path that it has sent, with a slash at its end, or without.
 fn moved(request: &Request<'_>) -> Response {
-    let mut location = other_slash(request.path()).unwrap_or_default();
-    if let Some(query) = request.query() {
+    let mut location = other_slash(request.original_path()).unwrap_or_default();
+    if let Some((_, query)) = request.original_target().split_once('?') {
         location.push('?');
         location.push_str(query);
     }

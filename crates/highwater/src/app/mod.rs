@@ -40,6 +40,7 @@ mod into_response;
 mod job;
 pub mod layer;
 mod lifecycle;
+mod locate;
 mod map_body;
 #[cfg(feature = "multipart")]
 pub mod multipart;
@@ -48,6 +49,7 @@ mod ndjson;
 mod offload;
 #[cfg(feature = "openapi")]
 pub mod openapi;
+mod original;
 mod outcome;
 mod path_routes;
 mod prepared;
@@ -61,7 +63,10 @@ mod request_id;
 #[cfg(feature = "json")]
 pub mod resource;
 mod response;
+mod rewrite;
+mod rewrite_rules;
 mod route;
+mod routed;
 mod router;
 pub mod routing;
 mod scope;
@@ -90,8 +95,8 @@ pub use extract::TypedHeader;
 pub use extract::cookie_jar as cookies;
 pub use extract::{
     Accept, AcceptLanguage, Awaited, Begun, BodyUse, Cookies, Extension, FromHeader, FromRequest,
-    FromRequestAsync, Header, MatchedPath, PeerAddr, PeerCertificates, Preconditions, RawQuery,
-    Requirements, State,
+    FromRequestAsync, Header, MatchedPath, OriginalUri, PeerAddr, PeerCertificates, Preconditions,
+    RawQuery, RequestId, Requirements, State,
 };
 #[cfg(feature = "validation")]
 pub use extract::{FIELD_ERRORS_MAX, Holds, Valid};
@@ -113,6 +118,7 @@ pub use ndjson::NdJson;
 pub use problem::Problem;
 pub use request::{Headers, OwnedRequest, Request};
 pub use response::Response;
+pub use rewrite_rules::Rewriting;
 pub use router::Router;
 pub use statuses::{Accepted, Created, NoContent};
 pub use trailing_slash::TrailingSlash;
@@ -140,6 +146,8 @@ pub(crate) use prepared::FixedResponse;
 pub(crate) use request::RequestBody;
 #[cfg(feature = "sim")]
 pub(crate) use request_id::restart as restart_request_ids;
+pub(crate) use request_id::{FIELD as REQUEST_ID, RequestIds, Senders as IdSenders};
 pub(crate) use response::Asked;
+pub(crate) use routed::{Replaced, Routed};
 pub(crate) use target::Target;
 pub(crate) use worker_local::WorkerContext;

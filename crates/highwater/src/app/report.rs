@@ -10,20 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 
 use super::application::{App, Shared};
 use super::endpoint::EndpointInfo;
 use super::error::Error;
 use super::guard::{self, Panic};
-use super::request_id::{fresh, usable};
+use super::request_id::{FIELD, fresh, usable};
 use super::response::Response;
 use super::sites::Sites;
 use super::target::Target;
 use crate::logging::rate_limited;
-
-/// The field of requests and of failed answers. A convention, older than W3C's `traceparent`, and shorter.
-const FIELD: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Panics of Tokio that show a handler in the wrong place, and what to write instead.
 const TOKIO_COMPLAINTS: [(&str, &str); 3] = [
@@ -100,7 +97,8 @@ impl App {
     /// intended.
     fn is_failure(&self, target: Target, status: StatusCode) -> bool {
         let is_check = status == StatusCode::SERVICE_UNAVAILABLE && self.is_never_shed(target);
-        target.endpoint().is_some() && !is_check
+        let is_own = target.endpoint().is_some() || target == Target::Unrewritten;
+        is_own && !is_check
     }
 
     /// Logs why an answer is not sent. The one that is sent `instead` gets the id that the log has: always a new one,

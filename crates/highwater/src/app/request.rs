@@ -18,7 +18,6 @@ use bytes::Bytes;
 pub use highwater_core::http::Fields as Headers;
 use highwater_core::http::{Head, Method as CoreMethod, OwnedHead, Version};
 use highwater_core::percent::percent_decode;
-use highwater_core::route::Params;
 use http::{Extensions, HeaderName, HeaderValue, Method};
 
 use super::body::BodyStream;
@@ -28,6 +27,7 @@ use super::facts::Facts;
 use super::guard::drop_guarded;
 use super::outcome::Outcome;
 use super::response::Response;
+use super::routed::Routed;
 use super::target::Target;
 use crate::proxies::TrustedProxies;
 
@@ -79,7 +79,7 @@ pub type OwnedRequest = Box<Request<'static>>;
 enum Source<'a> {
     Lent {
         head: &'a Head<'a>,
-        params: &'a Params,
+        routed: &'a Routed,
         disconnected: &'a OnceLock<Disconnected>,
         app: &'a Arc<dyn Application>,
         /// Those of `app`, without a virtual call.
@@ -92,7 +92,7 @@ enum Source<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
     pub(super) head: OwnedHead,
-    pub(super) params: Params,
+    pub(super) routed: Routed,
     pub(super) disconnected: OnceLock<Disconnected>,
     pub(super) app: Arc<dyn Application>,
 }
@@ -128,7 +128,7 @@ impl<'a> Request<'a> {
     #[inline]
     pub(super) fn lent(
         (app, facts, target): (&'a Arc<dyn Application>, &'a Facts, Target),
-        (head, params): (&'a Head<'a>, &'a Params),
+        (head, routed): (&'a Head<'a>, &'a Routed),
         body: RequestBody<'a>,
         peer: Option<SocketAddr>,
         disconnected: &'a OnceLock<Disconnected>,
@@ -137,7 +137,7 @@ impl<'a> Request<'a> {
             RequestBody::Whole(bytes) => Content::Whole(bytes),
             RequestBody::Stream(stream) => Content::Stream(RefCell::new(Some(stream))),
         };
-        let source = Source::Lent { head, params, disconnected, app, facts };
+        let source = Source::Lent { head, routed, disconnected, app, facts };
         let extensions = RefCell::new(Extensions::new());
         Request { source, body, peer, extensions, target, depth: 0 }
     }
@@ -216,9 +216,9 @@ impl Source<'_> {
     fn to_owned(&self) -> Owned {
         match self {
             Source::Owned(owned) => owned.clone(),
-            Source::Lent { head, params, disconnected, app, .. } => Owned {
+            Source::Lent { head, routed, disconnected, app, .. } => Owned {
                 head: OwnedHead::copy(head),
-                params: **params,
+                routed: (*routed).clone(),
                 disconnected: (*disconnected).clone(),
                 app: Arc::clone(app),
             },
@@ -307,11 +307,15 @@ impl Request<'_> {
     }
 
     fn raw_param_at(&self, index: usize) -> Option<&str> {
-        let params = match &self.source {
-            Source::Lent { params, .. } => params,
-            Source::Owned(owned) => &owned.params,
-        };
-        params.value(index, self.path())
+        self.routed().params.value(index, self.path())
+    }
+
+    #[inline]
+    pub(super) fn routed(&self) -> &Routed {
+        match &self.source {
+            Source::Lent { routed, .. } => routed,
+            Source::Owned(owned) => &owned.routed,
+        }
     }
 
     /// Takes the content as a stream. Empty if it was taken before.
@@ -336,7 +340,7 @@ impl Request<'_> {
         self.with_head(to_method)
     }
 
-    /// The target as sent, usually path and query.
+    /// The target, usually path and query: as sent, unless a [rewrite](super::Router::rewrite) has made another of it.
     pub fn target(&self) -> &str {
         self.with_head(|head| head.target())
     }

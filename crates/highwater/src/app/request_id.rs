@@ -1,13 +1,22 @@
 //! By which id do a client and the log speak of the same failed request?
 //!
-//! By the one that the client or a proxy has sent (`X-Request-Id`), if it is short and printable; else by one that is
-//! made once the request has failed. The answer carries it in the same field. A request that succeeds has no id, so it
-//! costs nothing.
+//! By the one that [`layers::request_id`](crate::layers::request_id) has given the request before anything else saw it.
+//! Without that layer, by the one that the client or a proxy has sent (`X-Request-Id`), if it is short and printable; else
+//! by one that is made once the request has failed: then a request that succeeds has no id, so it costs nothing. The
+//! answer carries the id in the same field.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher as _, RandomState};
+use std::net::SocketAddr;
 
+use highwater_core::http::Head;
 use highwater_core::prng::Prng;
+use http::HeaderName;
+
+use crate::proxies::TrustedProxies;
+
+/// The field of requests and answers. A convention, older than W3C's `traceparent`, and shorter.
+pub(crate) const FIELD: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A longer id of a client is replaced by one of ours: the log must not grow with what clients send. A UUID has 36
 /// characters; the rest is room for prefixes.
@@ -36,6 +45,37 @@ pub(super) fn usable(sent: Option<&[u8]>) -> Option<&str> {
     let is_usable =
         (1..=SIZE_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_usable.then_some(text)
+}
+
+/// Where the ids of all requests come from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestIds {
+    /// Who may send one.
+    pub(crate) senders: Senders,
+}
+
+/// Whose ids are taken over.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Senders {
+    #[default]
+    Nobody,
+    Proxies(TrustedProxies),
+    Anybody,
+}
+
+impl RequestIds {
+    /// The id of the request with `head`, which `peer` has sent: a Unix socket, if it has no address.
+    pub(super) fn choose(&self, head: &Head<'_>, peer: Option<SocketAddr>) -> String {
+        let may_send = match &self.senders {
+            Senders::Nobody => false,
+            Senders::Proxies(proxies) => {
+                peer.map_or(proxies.trusts_unix(), |peer| proxies.trusts(peer.ip()))
+            }
+            Senders::Anybody => true,
+        };
+        let sent = head.request_id().filter(|_| may_send);
+        usable(sent).map_or_else(fresh, str::to_owned)
+    }
 }
 
 #[cfg(test)]

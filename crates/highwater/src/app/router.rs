@@ -16,6 +16,7 @@ use super::handler::Handler;
 use super::hooks::Hook;
 use super::into_response::IntoResponse;
 use super::layer::{IntoLayer, Layer};
+use super::rewrite_rules::Rewrite;
 use super::route::{Fallback, Route};
 use super::routing::MethodRouter;
 use super::scope::Renderer;
@@ -102,6 +103,8 @@ pub struct Router {
     /// Prefixes, and the routes that answer everything at and below them.
     pub(super) mounts: Vec<(String, [Route; 3])>,
     pub(super) hooks: Vec<Hook>,
+    /// Asked in this order before a route is looked for.
+    pub(super) rewrites: Vec<Rewrite>,
 }
 
 pub(super) struct GivenState {

@@ -16,6 +16,7 @@ use super::guard::{self, Panic, drop_guarded};
 use super::into_response::IntoResponse;
 use super::layer::{Amend, Around, Ask, End, Ended, Layer, Respond};
 use super::request::Request;
+use super::request_id::RequestIds;
 use super::response::Response;
 
 /// The layers that cover the routes of one router, outermost first.
@@ -29,6 +30,8 @@ pub(super) struct Stack {
     /// Those of `everywhere.responses` that need no request.
     amends: Vec<Responding>,
     ends: Vec<Arc<End>>,
+    /// How requests get ids, if a layer gives them.
+    request_ids: Option<Arc<RequestIds>>,
 }
 
 /// The parts of layers between two that may wait.
@@ -88,6 +91,7 @@ impl Stack {
             };
             stack.preflights.extend(asking(&layer.preflight));
             stack.ends.extend(layer.on_end.clone());
+            stack.request_ids = layer.request_ids.clone().or(stack.request_ids);
             segment.requests.extend(asking(&layer.on_request));
             segment.responses.extend(responding(&layer.amend, &layer.on_response));
             if layer.covers_everything {
@@ -131,6 +135,11 @@ impl Stack {
 
     pub(super) fn answers_preflights(&self) -> bool {
         !self.preflights.is_empty()
+    }
+
+    /// How requests get ids, by the innermost layer that gives them.
+    pub(super) fn request_ids(&self) -> Option<&RequestIds> {
+        self.request_ids.as_deref()
     }
 
     /// Whether a layer observes how answers end.

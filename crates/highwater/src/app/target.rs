@@ -13,6 +13,8 @@ pub(crate) enum Target {
     NotImplemented(ScopeId),
     /// The path exists with a slash at its end, or without the one that was sent; the client is sent there.
     Moved(PathId),
+    /// A rewrite has made no path of the one that was sent.
+    Unrewritten,
     /// `OPTIONS` of a path.
     Options(PathId),
     /// `OPTIONS *`.

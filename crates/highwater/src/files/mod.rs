@@ -274,7 +274,7 @@ impl Files {
     fn target(&self, request: &Request<'_>) -> Target {
         let path = match request.raw_param("path") {
             Some(path) => path,
-            None if request.path().ends_with('/') => "",
+            None if request.path().ends_with('/') || request.original_path().ends_with('/') => "",
             None => return Target::Redirect,
         };
         match place(path, self.settings.shows_hidden) {
@@ -470,11 +470,13 @@ fn not_found() -> Error {
 
 /// To the same path with a slash at its end, where the links of a page lead to its neighbours.
 fn redirect(request: &Request<'_>) -> Response {
-    let path = request.path();
-    if path.starts_with("//") {
-        return not_found().into_response(); // It would lead to another host.
+    let path = request.original_path();
+    if path.starts_with("//") || path.ends_with('/') {
+        // It would lead to another host; or one more slash would be rewritten like this one.
+        return not_found().into_response();
     }
-    let query = request.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let query = request.original_target().split_once('?');
+    let query = query.map(|(_, query)| format!("?{query}")).unwrap_or_default();
     Redirect::temporary(format!("{path}/{query}")).into_response()
 }
 

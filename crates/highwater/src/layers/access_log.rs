@@ -15,7 +15,7 @@ type Skip = dyn Fn(&Request<'_>) -> bool + Send + Sync;
 ///
 /// | field | value |
 /// |---|---|
-/// | `method`, `path` | as sent; the query, which often holds secrets, only [if asked for](AccessLog::with_query) |
+/// | `method`, `path` | as sent, before [rewrites](crate::Router::rewrite); the query, which often holds secrets, only [if asked for](AccessLog::with_query) |
 /// | `route` | the pattern of the route; empty if there is none |
 /// | `status` | of the answer |
 /// | `bytes` | of the answer, head included, that were given to the connection |
@@ -23,6 +23,7 @@ type Skip = dyn Fn(&Request<'_>) -> bool + Send + Sync;
 /// | `complete` | whether all of it was given to the connection |
 /// | `peer` | the address that the connection came from |
 /// | `agent` | `User-Agent` |
+/// | `request_id` | the one that [`request_id`](super::request_id) has given it, if that layer is there |
 ///
 /// It covers everything: refusals, 404s and [`fixed`](crate::fixed) answers, too. A value from the client cannot end its line.
 /// Each event costs a copy of the request's head, and what the subscriber takes.
@@ -65,7 +66,8 @@ impl AccessLog {
             return;
         }
         let method = request.method();
-        let path = if self.with_query { request.target() } else { request.path() };
+        let path =
+            if self.with_query { request.original_target() } else { request.original_path() };
         info!(
             target: "highwater::access",
             method = method.as_str(),
@@ -77,6 +79,7 @@ impl AccessLog {
             complete = ended.is_complete(),
             peer = request.peer().map(tracing::field::display),
             agent = request.header("user-agent").unwrap_or_default(),
+            request_id = request.id(),
             "answered"
         );
     }

@@ -1,7 +1,7 @@
 //! Ready-made layers that most services need.
 //!
 //! Give them to [`Router::layer`](crate::Router::layer), in the order in which a request is to pass them.
-//! [`cors`], [`security_headers`] and [`access_log`] cover everything of their router, refusals included; changes that are
+//! [`cors`], [`security_headers`], [`access_log`] and [`request_id`] cover everything of their router, refusals included; changes that are
 //! the same for every response cost a [`fixed`](crate::fixed) answer nothing.
 //!
 //! ```
@@ -25,6 +25,7 @@ mod csrf_token;
 mod etag;
 mod idempotency;
 mod rate_limit;
+mod request_id;
 mod response_cache;
 mod security_headers;
 mod spans;
@@ -39,6 +40,7 @@ pub use csrf_token::{CsrfToken, CsrfTokens, csrf_tokens};
 pub use etag::etag;
 pub use idempotency::{Idempotency, IdempotencyKey, idempotency};
 pub use rate_limit::{RateLimit, rate_limit};
+pub use request_id::{RequestIdLayer, request_id};
 pub use response_cache::{ResponseCache, response_cache};
 pub use security_headers::{SecurityHeaders, security_headers};
 pub use spans::spans;

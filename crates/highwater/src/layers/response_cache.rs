@@ -200,7 +200,12 @@ fn key(request: &Request<'_>) -> Option<String> {
     if is_own || is_fresh || !matches!(request.method(), Method::GET | Method::HEAD) {
         return None;
     }
-    Some(format!("{}\n{}", request.header("host").unwrap_or_default(), request.target()))
+    let (host, target) = (request.header("host").unwrap_or_default(), request.target());
+    Some(match request.original_target() {
+        sent if sent == target => format!("{host}\n{target}"),
+        // What was sent may be a part of the answer, in its links.
+        sent => format!("{host}\n{target}\n{sent}"),
+    })
 }
 
 /// The content of an answer that may be given to others.
@@ -227,6 +232,7 @@ impl From<ResponseCache> for Layer {
         let cache = Arc::new(Cache { settings, store: Mutex::default() });
         let asked = Arc::clone(&cache);
         let layer = Layer::new()
+            .keeps_time()
             .on_request(move |request: &Request<'_>| asked.on_request(request))
             .on_response(move |request: &Request<'_>, response: &mut Response| {
                 cache.on_response(request, response);

@@ -11,7 +11,7 @@ use crate::app::{Layer, Next, OwnedRequest, Request, Response};
 /// request: level INFO, target `highwater::request`, name `request`.
 ///
 /// The fields have the names of OpenTelemetry's conventions: `http.request.method`, `url.path`, `http.route`, and, once it is
-/// known, `http.response.status_code`. `otel.name` is method and route, `otel.kind` is `server`, and `otel.status_code` is
+/// known, `http.response.status_code`; with the layer [`request_id`](super::request_id) also `request_id`. `otel.name` is method and route, `otel.kind` is `server`, and `otel.status_code` is
 /// `ERROR` from 500 on: what the crate `tracing-opentelemetry` reads.
 ///
 /// It is an asynchronous part: what it covers becomes async, and its head is copied. A span is only made if the subscriber
@@ -51,10 +51,14 @@ fn span(request: &Request<'_>) -> Span {
         otel.kind = "server",
         otel.status_code = field::Empty,
         http.request.method = method.as_str(),
-        url.path = request.path(),
+        url.path = request.original_path(),
+        request_id = field::Empty,
         http.route = field::Empty,
         http.response.status_code = field::Empty,
     );
+    if let Some(id) = request.id() {
+        span.record("request_id", id);
+    }
     if let Some(route) = route {
         span.record("http.route", route);
         span.record("otel.name", field::display(format_args!("{method} {route}")));

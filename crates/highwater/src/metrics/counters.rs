@@ -17,6 +17,7 @@ use std::sync::Arc;
 use highwater_core::driver::AcceptError;
 use highwater_core::http::Reject;
 
+use super::classes::{Answer, Classes};
 use super::handshakes::Handshakes;
 use super::queue_delay::QueueDelay;
 use super::reasons::{Rejection, Row, Timeout};
@@ -111,6 +112,8 @@ pub(crate) struct WorkerMetrics {
     statuses: Box<[Tally]>,
     /// One per route, then the one for requests that matched none.
     endpoints: Box<[Endpoint]>,
+    /// In step with `endpoints`.
+    classes: Box<[Classes]>,
 }
 
 impl WorkerMetrics {
@@ -140,6 +143,7 @@ impl WorkerMetrics {
             rejections: Default::default(),
             statuses: (0..=STATUS_SLOTS).map(|_| Tally::default()).collect(),
             endpoints: (0..=routes).map(|_| Endpoint::default()).collect(),
+            classes: (0..=routes).map(|_| Classes::default()).collect(),
         }
     }
 
@@ -162,21 +166,25 @@ impl WorkerMetrics {
     /// any other value (as `u16::MAX`) is for a request that matched no route or
     /// was refused before routing.
     #[inline]
-    pub(crate) fn request(&self, endpoint: u16, status: u16) {
-        self.endpoint(endpoint).requests.add(1);
-        self.status(status).add(1);
+    pub(crate) fn request(&self, endpoint: u16, answer: impl Into<Answer>) {
+        let (index, answer) = (self.index(endpoint), answer.into());
+        self.endpoints[index].requests.add(1);
+        self.classes[index].of(answer).add(1);
+        self.status(answer.status()).add(1);
     }
 
-    /// Counts requests that came and were answered in one turn, each with its endpoint and status; each took
+    /// Counts requests that came and were answered in one turn, each with its endpoint and answer; each took
     /// `nanos` from its reception until its answer was handed to the kernel. Called once per turn, because all
     /// answers of a turn are handed over together.
     #[inline]
-    pub(crate) fn answered(&self, requests: &[(u16, u16)], nanos: u64) {
+    pub(crate) fn answered(&self, requests: &[(u16, Answer)], nanos: u64) {
         let bucket = bucket(nanos);
         for run in requests.chunk_by(|a, b| a == b) {
-            let (count, (endpoint, status)) = (run.len() as u64, run[0]);
-            self.status(status).add(count);
-            let endpoint = self.endpoint(endpoint);
+            let (count, (endpoint, answer)) = (run.len() as u64, run[0]);
+            self.status(answer.status()).add(count);
+            let index = self.index(endpoint);
+            self.classes[index].of(answer).add(count);
+            let endpoint = &self.endpoints[index];
             endpoint.requests.add(count);
             endpoint.buckets[bucket].add(count);
             endpoint.nanos.add(count.saturating_mul(nanos));
@@ -194,7 +202,7 @@ impl WorkerMetrics {
     /// Records the duration of one request that was answered in a later turn than it came in.
     #[inline]
     pub(crate) fn duration(&self, endpoint: u16, nanos: u64) {
-        let endpoint = self.endpoint(endpoint);
+        let endpoint = &self.endpoints[self.index(endpoint)];
         endpoint.buckets[bucket(nanos)].add(1);
         endpoint.nanos.add(nanos);
     }
@@ -272,14 +280,19 @@ impl WorkerMetrics {
     }
 
     #[inline]
-    fn endpoint(&self, endpoint: u16) -> &Endpoint {
+    fn index(&self, endpoint: u16) -> usize {
         let unmatched = self.endpoints.len() - 1;
-        &self.endpoints[usize::from(endpoint).min(unmatched)]
+        usize::from(endpoint).min(unmatched)
     }
 
     /// All endpoints; the last one counts requests without a route.
     pub(super) fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
+    }
+
+    /// By endpoint: its answers by method and class.
+    pub(super) fn classes(&self) -> &[Classes] {
+        &self.classes
     }
 
     /// Answers by status code, then those with any other code.
@@ -383,7 +396,9 @@ mod tests {
     fn requests_of_a_turn_are_counted_one_by_one() {
         let worker = WorkerMetrics::new(2);
         let unmatched = u16::MAX;
-        worker.answered(&[(0, 200), (0, 200), (1, 200), (0, 204), (unmatched, 404)], 60_000);
+        let answers = [(0, 200), (0, 200), (1, 200), (0, 204), (unmatched, 404)];
+        worker
+            .answered(&answers.map(|(endpoint, status)| (endpoint, Answer::from(status))), 60_000);
         worker.answered(&[], 60_000);
         let statuses = [200, 204, 404].map(|status| worker.status(status).get());
         assert_eq!((worker.requests(), statuses), (5, [3, 1, 1]));

@@ -19,12 +19,13 @@ use super::{
 };
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 57] = [
+pub(super) const NAMES: [&str; 58] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
     "http_request_duration_seconds",
     "http_responses_total",
+    "http_endpoint_responses_total",
     "http_rejections_total",
     "http_timeouts_total",
     "http_handler_panics_total",
@@ -86,6 +87,7 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
         let rates = metrics.rates();
         let admission = metrics.admission.get().map(|admission| (admission.0)());
         requests(&mut page, server, &rates);
+        super::classes::write(&mut page, server);
         refusals(&mut page, server, &admission.unwrap_or_default());
         panics(&mut page, metrics);
         super::streams::write(&mut page, server);

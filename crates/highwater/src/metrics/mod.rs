@@ -15,6 +15,7 @@
 //! Invariants: a scrape waits for no worker, and no worker for a scrape; the hot path takes no lock
 //! and executes no locked instruction; every family on the page has real data.
 
+mod classes;
 mod counters;
 pub mod exposition;
 mod families;
@@ -42,6 +43,7 @@ use highwater_sys::capability::{self, Capability};
 
 use self::sampler::{Busy, Rates, Sample, Window};
 
+pub(crate) use self::classes::Answer;
 pub(crate) use self::counters::{LISTENERS_MAX, WorkerMetrics};
 pub(crate) use self::handshakes::{Completed, HandshakeFailure};
 pub use self::readiness::Readiness;

@@ -67,6 +67,8 @@ pub(crate) enum Rejection {
     AcceptOther,
     /// A connection was closed, or accepting paused, at `--connections-max`.
     AcceptConnectionsMax,
+    /// A connection was reset because its client had as many as it may have, at `--connections-per-client`.
+    AcceptClientConnections,
     /// A connection that was to begin with the header of a proxy came from a peer that is not trusted to be one.
     AcceptUntrusted,
     /// A connection of a proxy did not begin with a well-formed header.
@@ -101,6 +103,7 @@ impl Rejection {
             Rejection::AcceptMemory => Row::AcceptMemory,
             Rejection::AcceptOther => Row::AcceptOther,
             Rejection::AcceptConnectionsMax => Row::AcceptConnectionsMax,
+            Rejection::AcceptClientConnections => Row::AcceptClientConnections,
             Rejection::AcceptUntrusted => Row::AcceptUntrusted,
             Rejection::AcceptProxyHeader => Row::AcceptProxyHeader,
             Rejection::QueueDelay => Row::QueueDelay,
@@ -157,6 +160,7 @@ pub(super) enum Row {
     AcceptMemory,
     AcceptOther,
     AcceptConnectionsMax,
+    AcceptClientConnections,
     AcceptUntrusted,
     AcceptProxyHeader,
     Malformed,
@@ -184,6 +188,7 @@ impl Row {
         Row::AcceptMemory,
         Row::AcceptOther,
         Row::AcceptConnectionsMax,
+        Row::AcceptClientConnections,
         Row::AcceptUntrusted,
         Row::AcceptProxyHeader,
         Row::Malformed,
@@ -211,6 +216,7 @@ impl Row {
             Row::AcceptMemory => ("accept", "memory"),
             Row::AcceptOther => ("accept", "other"),
             Row::AcceptConnectionsMax => ("accept", "connections_max"),
+            Row::AcceptClientConnections => ("accept", "client_connections"),
             Row::AcceptUntrusted => ("accept", "untrusted_proxy"),
             Row::AcceptProxyHeader => ("accept", "proxy_header"),
             Row::Malformed => ("request", "malformed_request"),

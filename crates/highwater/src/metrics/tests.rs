@@ -41,7 +41,8 @@ fn busy_server() -> Metrics {
         worker.connections_active.set(2);
         worker.bytes_read.add(100);
         worker.bytes_written.add(1000);
-        worker.answered(&[(0, 200), (1, 200), (2, 201)], 60_000);
+        let answers = [(0, 200), (1, 200), (2, 201)];
+        worker.answered(&answers.map(|(endpoint, status)| (endpoint, status.into())), 60_000);
         worker.request(u16::MAX, 404);
         worker.duration(u16::MAX, 300_000);
         worker.reject(Reject::UriTooLong);
@@ -152,6 +153,9 @@ fn the_page_says_what_was_counted() {
     assert_eq!(page.value("http_requests_by_endpoint", &odd), 0.0);
     assert_eq!(page.value("http_responses_total", &[("status", "200")]), 4.0);
     assert_eq!(page.value("http_responses_total", &[("status", "404")]), 2.0);
+    let of = |route, status| [("method", "GET"), ("route", route), ("status", status)];
+    assert_eq!(page.value("http_endpoint_responses_total", &of("/users/{id}", "2xx")), 4.0);
+    assert_eq!(page.value("http_endpoint_responses_total", &of("not_found", "4xx")), 2.0);
     assert_eq!(page.value("http_bytes_read_total", &[]), 200.0);
     assert_eq!(page.value("http_bytes_written_total", &[]), 2000.0);
     assert_eq!(page.value("http_connections_total", &[]), 6.0);

@@ -19,6 +19,7 @@ use super::threads::{Watch, WorkerThread, Workers};
 use super::tls::{Prepared, Tls};
 use super::transport::{self, Kind};
 use super::worker::{BodyMemory, ListenerTerms, Phase, WorkerConfig};
+use crate::admission::per_client::PerClient;
 use crate::admission::{AdmissionSettings, Fair, PreparedAdmission};
 use crate::app::{App, Router, WorkerInfo};
 use crate::logging::{self, FlushAtEnd};
@@ -221,6 +222,7 @@ impl Server {
             workers,
             connections_max,
             body_memory: body_memory(&config, &metrics),
+            per_client: config.per_client(),
             terms: listeners.terms(|listen| {
                 tls.as_ref().expect("a listener with TLS was refused without").sealer(listen)
             }),
@@ -304,6 +306,7 @@ struct Plan<'s> {
     workers: usize,
     connections_max: u32,
     body_memory: BodyMemory,
+    per_client: Option<PerClient>,
     /// How each listener is treated.
     terms: Vec<ListenerTerms>,
 }
@@ -325,6 +328,7 @@ impl Plan<'_> {
                 metrics: metrics.worker(index),
                 gate: prepared.worker(index, metrics),
                 body_memory: self.body_memory.clone(),
+                per_client: self.per_client.clone(),
                 ..WorkerConfig::new(app.clone(), config)
             },
         }

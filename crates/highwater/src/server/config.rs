@@ -16,6 +16,7 @@ use highwater_core::limit::LIMIT_MAX;
 use super::listener::{Address, LISTENERS_MAX, Listen};
 #[cfg(feature = "cli")]
 use super::setting::{Setting, address, choice, file, number, size, switch, text, time};
+use crate::admission::per_client::PerClient;
 use crate::admission::worker::Terms;
 use crate::admission::{Fair, GateChoice, GateRefusal, Limiter, Refuse, Shed, TURN_MAX};
 use crate::choice::choices;
@@ -192,6 +193,12 @@ settings! {
         /// Over all workers. The range ends at sixteen times the kernel's default bound of descriptors in a process.
         connections_max: Option<u32> = None => number(1..=1 << 24).optional("what the descriptors allow"),
             "Most connections open at once";
+
+        /// Over all workers. A client is an address, or of IPv6 a network of 64 bits; trusted proxies and the peers of Unix
+        /// sockets have no limit, and behind a header of the PROXY protocol the client is the one that it names. A
+        /// connection beyond it is reset when it is accepted.
+        connections_per_client: Option<u32> = None => number(1..=1 << 24).or("off"),
+            "Most connections open at once from one address, or IPv6 network of 64 bits; further ones are reset; or off";
 
         /// `None` for the best way that the machine allows.
         shed: Option<Shed> = None => choice().optional("kernel if the machine allows it, else accept"),
@@ -376,6 +383,12 @@ impl ServerConfig {
             .or_else(|| file("tls-cert", self.tls_cert.first()))
             .or_else(|| file("tls-key", self.tls_key.first()))
             .or_else(|| file("tls-client-ca", self.tls_client_ca.as_ref()))
+    }
+
+    /// What counts the connections of each client, if there is a limit.
+    pub(crate) fn per_client(&self) -> Option<PerClient> {
+        let max = self.connections_per_client?;
+        Some(PerClient::new(max, self.trusted_proxies.clone()))
     }
 
     /// How a worker admits requests.

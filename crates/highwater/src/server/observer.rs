@@ -50,6 +50,7 @@ impl Observer {
                 connections_max: port::connections_max(),
                 metrics: own.worker(0),
                 room_policy: RoomPolicy::Oldest,
+                per_client: None,
                 ..WorkerConfig::new(app, config)
             },
         })?;

@@ -100,18 +100,17 @@ mod tests {
     use highwater_core::http::Body;
     use highwater_core::http1::{Connection, Next, Scratch};
     use highwater_core::link::Link;
-    use highwater_core::route::Params;
     use highwater_core::time::Instant;
 
     use super::*;
-    use crate::app::{App, Outcome, RequestBody};
+    use crate::app::{App, Outcome, RequestBody, Routed};
     use crate::metrics::Scaling;
 
     /// Status, media type and content of the answer to `GET path`.
     fn get(app: &App, path: &str) -> (u16, String, String) {
         let text = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
         let (mut input, mut scratch) = (text.as_bytes(), Scratch::default());
-        let (limits, mut params, mut target) = (Limits::default(), Params::new(), None);
+        let (limits, mut routed, mut target) = (Limits::default(), Routed::default(), None);
         let mut connection = Connection::new(Instant::ZERO);
         let next = connection.next(
             &mut Link::new(),
@@ -119,13 +118,13 @@ mod tests {
             &mut scratch,
             &limits,
             Instant::ZERO,
-            |head| app.plan(*target.insert(app.find(head, &mut params)), &limits),
+            |head| app.plan(*target.insert(app.find(head, &mut routed.params)), &limits),
         );
         let Next::Request(request) = next else { panic!("a request: {next:?}") };
         let Body::Whole(content) = request.body else { panic!("it has no body") };
         let body = RequestBody::Whole(content);
         let (target, disconnected) = (target.expect("it was planned for"), Default::default());
-        let request = app.request(target, &request.head, &params, body, None, &disconnected);
+        let request = app.request(target, &request.head, &routed, body, None, &disconnected);
         let Outcome::Ready(mut response) = app.call(&request) else { panic!("nothing here waits") };
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
         let media_type = response.header("content-type").map(text).unwrap_or_default();

@@ -267,7 +267,9 @@ impl WorkerThread {
             // Pinning is an optimization: a container may forbid it.
             let _ = cpu::pin_thread(core);
         }
-        let wants_peers = self.config.app.needs_peer() || !self.config.proxies.is_empty();
+        let wants_peers = self.config.app.needs_peer()
+            || !self.config.proxies.is_empty()
+            || self.config.per_client.is_some();
         let driver = DriverConfig { peer_addresses: wants_peers, ..Default::default() };
         let WorkerThread { kind, worker, listeners, pool, config, .. } = self;
         let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);

@@ -62,7 +62,8 @@
 //!
 //! # Runtimes
 //!
-//! An application with `async` handlers gets a Tokio runtime from the client, as it does when served.
+//! An application with `async` handlers gets a Tokio runtime from the client, as it does when served; so does one with a layer
+//! that counts time (`rate_limit`, `response_cache`), whose clock is the test's that way.
 //! Such a client cannot be used inside another runtime: write `#[test]`, not `#[tokio::test]`.
 //!
 //! # Addresses

@@ -65,13 +65,14 @@ impl Server {
             Ok(app) => app,
             Err(error) => panic!("{error}"),
         };
-        let runtime = if app.needs_runtime() { Some(runtime(real_time)) } else { None };
+        let wants_runtime = app.needs_runtime() || app.keeps_time();
+        let runtime = if wants_runtime { Some(runtime(real_time)) } else { None };
         let pool = Pool::deferred(usize::MAX);
         let context = match server::context(&app, WorkerInfo::new(0, 1), &pool, runtime.as_ref()) {
             Ok(context) => context,
             Err(error) => panic!("{error}"),
         };
-        let needs_peer = app.needs_peer();
+        let needs_peer = app.needs_peer() || config.connections_per_client.is_some();
         let config = WorkerConfig::new(app, config);
         let network = Network::new(seed, Faults::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));

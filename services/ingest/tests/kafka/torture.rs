@@ -1,7 +1,7 @@
 //! Producers with unique records, and random `kill -9` of the gateway and of the broker: what was acknowledged is in the
 //! topic.
 //!
-//! `TORTURE_ROUNDS` says how many rounds (3); `TORTURE_SEED` repeats the choices of a run, whose seed is in its output.
+//! `TORTURE_ROUNDS` says how many rounds (1); `TORTURE_SEED` repeats the choices of a run, whose seed is in its output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -146,7 +146,7 @@ fn kafka() {
 
 fn torture(ack: &str, killed: &[Killed]) {
     let Some(mut own) = Own::start("") else { return };
-    let rounds = setting("TORTURE_ROUNDS", 3);
+    let rounds = setting("TORTURE_ROUNDS", 1);
     let seed = setting("TORTURE_SEED", u64::from(std::process::id()));
     let what = format!("torture of --ack {ack}, {killed:?} killed");
     eprintln!("{what}: {rounds} rounds, TORTURE_SEED={seed}");

@@ -72,6 +72,7 @@ impl Parsed {
             names_deadline: self.names_deadline,
             names_request_id: self.names_request_id,
             asks_upgrade: self.asks_upgrade,
+            given_id: None,
             fields: Fields { bytes, spans },
         }
     }

@@ -329,6 +329,7 @@ impl Scratch {
             names_deadline,
             names_request_id,
             asks_upgrade: false,
+            given_id: None,
             fields: Fields { bytes, spans: &self.spans },
         }
     }

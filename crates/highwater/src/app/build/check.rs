@@ -23,6 +23,12 @@ impl Build {
                 "nest(\"{below}\"): `trailing_slash` is for the whole application; give it to the outermost router"
             ));
         }
+        if let Some(rule) = router.rewrites.first() {
+            self.problems.push(format!(
+                "nest(\"{below}\"): a rewrite ({rule:?}) comes before any route is found, so it is for the whole \
+                 application; give it to the outermost router"
+            ));
+        }
         if below.is_empty() && router.fallback.is_some() {
             self.problems.push(String::from(
                 "merge: there is one fallback below each prefix, and that of a merged router would never be used; \
@@ -107,6 +113,13 @@ impl Build {
                      add `.state(…)` with one to this router or one around it"
                 ));
             }
+        }
+        let has_ids = self.scopes[usize::from(scope)].stack.request_ids().is_some();
+        if description.requirements.id && !has_ids {
+            self.problems.push(format!(
+                "{place}: its handler takes the id of a request, and no layer gives it one; add \
+                 `.layer(layers::request_id())` to this router or one around it"
+            ));
         }
         if let [(first, _), (second, _), ..] = description.bodies[..] {
             self.problems.push(format!(

@@ -13,7 +13,7 @@ use std::time::Duration;
 use highwater_core::route;
 
 use crate::admission::route_limit::{Concurrency, RouteLimit};
-use crate::app::application::{App, Endpoint, Methods, Shared};
+use crate::app::application::{App, Before, Endpoint, Methods, Shared};
 use crate::app::build_error::BuildError;
 use crate::app::client_keys::ClientKeys;
 use crate::app::endpoint::EndpointInfo;
@@ -23,6 +23,7 @@ use crate::app::handler::Kind;
 use crate::app::path_routes::{PathRoutes, allow};
 use crate::app::prepared::Covered;
 use crate::app::refusal::Refusals;
+use crate::app::rewrite_rules::{Rewrite, checked};
 use crate::app::route::{Fallback, Route};
 use crate::app::router::Router;
 use crate::app::scope::Scope;
@@ -47,6 +48,7 @@ impl Router {
         let clients = self.clients.take();
         let mut build = Build { priority_field, clients, ..Build::default() };
         build.trailing_slash = self.trailing_slash.unwrap_or_default();
+        (build.rewrites, build.problems) = checked(std::mem::take(&mut self.rewrites));
         build.add_router(self, "", &Around::default());
         build.finish()
     }
@@ -65,6 +67,7 @@ struct Build {
     /// By scope.
     fallbacks: Vec<Option<u16>>,
     trailing_slash: TrailingSlash,
+    rewrites: Vec<Rewrite>,
     wants_peer: bool,
     wants_runtime: bool,
     priority_field: Option<Box<str>>,
@@ -389,6 +392,9 @@ impl Build {
             states: self.states,
             drain: Arc::default(),
         };
+        let gives_ids = self.scopes.iter().any(|scope| scope.stack.request_ids().is_some());
+        let before = (gives_ids || !self.rewrites.is_empty())
+            .then_some(Before { rewrites: self.rewrites, gives_ids });
         let made = endpoints.into_iter().zip(limits).zip(covered);
         let endpoints = made.map(|(((route, scope), limit), covered)| Endpoint {
             is_covered: !self.scopes[usize::from(scope)].stack.is_empty(),
@@ -406,6 +412,7 @@ impl Build {
             endpoints: endpoints.collect(),
             paths,
             prefixes: self.prefixes,
+            before,
             fallbacks: self.fallbacks,
             trailing_slash: self.trailing_slash,
             infos,

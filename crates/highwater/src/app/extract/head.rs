@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 
-use super::FromRequest;
+use super::{FromRequest, Requirements};
 use crate::app::error::Error;
 use crate::app::request::{Application, Request};
 use crate::app::target::Target;
@@ -24,13 +24,29 @@ impl FromRequest for Version {
     }
 }
 
-/// The target; 400 if it is a valid one that the `http` crate cannot represent.
+/// The target; 400 if it is a valid one that the `http` crate cannot represent. Of a request that was
+/// [rewritten](crate::Router::rewrite) it is the new one.
 impl FromRequest for Uri {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        Uri::try_from(request.target()).map_err(|error| {
-            Error::bad_request(format!("the request target is not understood: {error}"))
-        })
+        uri(request.target())
     }
+}
+
+/// The target as it was sent, whatever a [rewrite](crate::Router::rewrite) has made of it; 400 if it is a valid one that
+/// the `http` crate cannot represent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginalUri(pub Uri);
+
+impl FromRequest for OriginalUri {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        uri(request.original_target()).map(OriginalUri)
+    }
+}
+
+fn uri(target: &str) -> Result<Uri, Error> {
+    Uri::try_from(target).map_err(|error| {
+        Error::bad_request(format!("the request target is not understood: {error}"))
+    })
 }
 
 /// A copy of all header fields; 400 if there is one that the `http` crate cannot represent.
@@ -112,23 +128,43 @@ impl fmt::Debug for MatchedPath {
     }
 }
 
+/// The id that the layer [`request_id`](crate::layers::request_id) has given the request. A route that no such layer covers
+/// is found when the application is built.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(pub String);
+
+impl FromRequest for RequestId {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        let missing = || Error::internal("no layer has given the request an id");
+        request.id().map(|id| RequestId(id.to_owned())).ok_or_else(missing)
+    }
+
+    fn is_present(request: &Request<'_>) -> bool {
+        request.id().is_some()
+    }
+
+    fn requires(requirements: &mut Requirements) {
+        requirements.id = true;
+    }
+}
+
 /// One header field; 400 if it is missing or cannot be parsed.
 ///
 /// ```
 /// use highwater::{FromHeader, Header};
 ///
-/// struct RequestId(u64);
+/// struct Tenant(u64);
 ///
-/// impl FromHeader for RequestId {
-///     const NAME: &'static str = "x-request-id";
+/// impl FromHeader for Tenant {
+///     const NAME: &'static str = "x-tenant";
 ///
 ///     fn from_header(value: &str) -> Result<Self, String> {
-///         value.parse().map(RequestId).map_err(|_| "expected a number".into())
+///         value.parse().map(Tenant).map_err(|_| "expected a number".into())
 ///     }
 /// }
 ///
-/// fn traced(Header(id): Header<RequestId>) -> String {
-///     format!("request {}", id.0)
+/// fn greet(Header(tenant): Header<Tenant>) -> String {
+///     format!("tenant {}", tenant.0)
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]

@@ -36,7 +36,9 @@ pub use accept::{Accept, AcceptLanguage};
 pub use awaited::{Awaited, Begun, FromRequestAsync};
 #[cfg(feature = "json")]
 pub use form::{Form, Query};
-pub use head::{Cookies, FromHeader, Header, MatchedPath, PeerAddr, RawQuery};
+pub use head::{
+    Cookies, FromHeader, Header, MatchedPath, OriginalUri, PeerAddr, RawQuery, RequestId,
+};
 #[cfg(feature = "json")]
 pub use json::Json;
 #[cfg(feature = "json")]
@@ -71,6 +73,8 @@ pub(in crate::app) use path_shape::PathCheck;
 /// | [`Preconditions`] | the state of a resource that the client speaks of: `If-Match`, `If-None-Match` |
 /// | [`Disconnected`](super::Disconnected) | signals that the client has disconnected |
 /// | [`PeerAddr`], [`MatchedPath`] | the address it came from, and the route it took |
+/// | [`RequestId`] | its id, by the layer [`request_id`](crate::layers::request_id) |
+/// | [`OriginalUri`] | the target as it was sent, before rewrites |
 /// | [`PeerCertificates`] | who the client is by its certificate, over TLS |
 /// | [`Awaited<T>`] | a value that has to be waited for ([`FromRequestAsync`]) |
 /// | `Option<T>` | `T`, or `None` if its input is absent. Malformed input is still an error |
@@ -188,6 +192,8 @@ pub enum BodyUse {
 pub struct Requirements {
     pub(in crate::app) states: Vec<(TypeId, &'static str)>,
     pub(in crate::app) worker_locals: Vec<(TypeId, &'static str)>,
+    /// An id of the request, by a layer.
+    pub(in crate::app) id: bool,
     #[cfg(feature = "json")]
     pub(in crate::app) paths: Vec<PathCheck>,
 }

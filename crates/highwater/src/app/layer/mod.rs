@@ -25,6 +25,7 @@ use http::StatusCode;
 use super::finisher::ResponseFinisher;
 use super::into_response::IntoResponse;
 use super::request::{OwnedRequest, Request};
+use super::request_id::RequestIds;
 use super::response::Response;
 use super::worker_local::{LayerKey, LayerLocal};
 pub use functions::{Decision, amend, around, on_end, on_request, on_response};
@@ -128,6 +129,10 @@ pub struct Layer {
     pub(super) documents: Option<Arc<Document>>,
     pub(super) covers_everything: bool,
     pub(super) wants_peer: bool,
+    pub(super) request_ids: Option<Arc<RequestIds>>,
+    /// It reads Tokio's clock, which tests move.
+    #[cfg(feature = "testing")]
+    pub(super) keeps_time: bool,
     problems: Vec<String>,
 }
 
@@ -215,6 +220,21 @@ impl Layer {
     /// Looks up the peers' addresses, for [`Request::peer`], in the whole application.
     pub fn peer_addresses(mut self) -> Self {
         self.wants_peer = true;
+        self
+    }
+
+    /// It reads Tokio's clock outside of futures, too: a test that moves that clock gives it a runtime.
+    pub(crate) fn keeps_time(self) -> Self {
+        #[cfg(feature = "testing")]
+        let this = Layer { keeps_time: true, ..self };
+        #[cfg(not(feature = "testing"))]
+        let this = self;
+        this
+    }
+
+    /// Gives each request that it covers an id, before any part of any layer sees it. Its answer does not get it by that.
+    pub(crate) fn request_ids(mut self, ids: RequestIds) -> Self {
+        self.request_ids = Some(Arc::new(ids));
         self
     }
 

@@ -11,7 +11,7 @@ use crate::app::draining::Draining;
 use crate::app::error::Error;
 use crate::app::extract::{
     Accept, AcceptLanguage, Awaited, Cookies, Extension, Form, FromHeader, Header, Json,
-    MatchedPath, Path, PeerAddr, Preconditions, Query, RawQuery, State,
+    MatchedPath, OriginalUri, Path, PeerAddr, Preconditions, Query, RawQuery, RequestId, State,
 };
 use crate::app::worker_local::WorkerLocal;
 
@@ -30,7 +30,7 @@ macro_rules! nothing_that_clients_choose {
 }
 
 nothing_that_clients_choose! {
-    Method Version Uri HeaderMap RawQuery PeerAddr MatchedPath Cookies Disconnected Draining AcceptLanguage
+    Method Version Uri OriginalUri HeaderMap RawQuery PeerAddr MatchedPath RequestId Cookies Disconnected Draining AcceptLanguage
 }
 
 impl DescribeInput for () {

@@ -154,12 +154,12 @@ handlers! {
     ResourceAsync list_async create_async show_async replace_async delete_async later (.await);
 }
 
-/// The path of a request, for the addresses of what is made below it.
+/// The path of a request as it was sent, for the addresses of what is made below it.
 struct Place(String);
 
 impl FromRequest for Place {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        Ok(Place(request.path().to_owned()))
+        Ok(Place(request.original_path().to_owned()))
     }
 }
 

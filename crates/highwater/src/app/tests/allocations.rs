@@ -13,7 +13,7 @@ fn allocations(app: &App, raw: &str, status: u16) -> u64 {
     let mut counted = 0;
     for _ in 0..3 {
         let mut connection = Connection::new(Instant::ZERO);
-        let mut params = Params::new();
+        let mut routed = Routed::default();
         let mut target = None;
         counted = 0;
         let next = connection.next(
@@ -25,7 +25,7 @@ fn allocations(app: &App, raw: &str, status: u16) -> u64 {
             |head| {
                 let mut plan = None;
                 let finding = allocation_counter::measure(|| {
-                    let found = app.find(head, &mut params);
+                    let found = app.find(head, &mut routed.params);
                     target = Some(found);
                     plan = Some(app.plan(found, &limits));
                 });
@@ -38,7 +38,7 @@ fn allocations(app: &App, raw: &str, status: u16) -> u64 {
         let target = target.expect("the head was planned for");
         let calling = allocation_counter::measure(|| {
             let (body, disconnected) = (RequestBody::Whole(body), Default::default());
-            match app.call(&app.request(target, &request.head, &params, body, None, &disconnected))
+            match app.call(&app.request(target, &request.head, &routed, body, None, &disconnected))
             {
                 Outcome::Ready(response) => assert_eq!(response.status().as_u16(), status),
                 Outcome::Fixed(response) => assert_eq!(response.status(), status),

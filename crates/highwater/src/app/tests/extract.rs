@@ -319,21 +319,21 @@ fn text_is_utf8() {
     let limits = Limits::default();
     let raw = b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\na\xff\xff";
     let (mut connection, mut scratch) = (Connection::new(Instant::ZERO), Scratch::default());
-    let mut params = Params::new();
+    let mut routed = Routed::default();
     let next = connection.next(
         &mut Link::new(),
         &mut &raw[..],
         &mut scratch,
         &limits,
         Instant::ZERO,
-        |head| app.plan(app.find(head, &mut params), &limits),
+        |head| app.plan(app.find(head, &mut routed.params), &limits),
     );
     let http1::Next::Request(request) = next else { panic!("it is complete") };
     let core_http::Body::Whole(body) = request.body else { panic!("it is there") };
-    let target = app.find(&request.head, &mut params);
+    let target = app.find(&request.head, &mut routed.params);
     let body = RequestBody::Whole(body);
     let disconnected = Default::default();
-    let request = app.request(target, &request.head, &params, body, None, &disconnected);
+    let request = app.request(target, &request.head, &routed, body, None, &disconnected);
     let heard = hear(resolve(call(&app, &request)));
     let message = "the body is not UTF-8 from its byte 1 on";
     assert_eq!((heard.status, heard.body), (400, rendered("invalid_body", message)));

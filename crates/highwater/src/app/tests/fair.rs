@@ -14,15 +14,15 @@ fn client(
 ) -> Result<Option<u64>, Panic> {
     let raw = format!("GET {path} HTTP/1.1\r\nHost: h\r\nClient: {name}\r\n\r\n");
     let (mut connection, mut scratch) = (Connection::new(Instant::ZERO), Scratch::default());
-    let (mut params, mut input) = (Params::new(), raw.as_bytes());
+    let (mut routed, mut input) = (Routed::default(), raw.as_bytes());
     let limits = Limits::default();
     let plan = |_: &core_http::Head<'_>| BodyPlan::Whole(0);
     let now = Instant::ZERO;
     let next = connection.next(&mut Link::new(), &mut input, &mut scratch, &limits, now, plan);
     let http1::Next::Request(request) = next else { panic!("{next:?}") };
-    let target = app.find(&request.head, &mut params);
+    let target = app.find(&request.head, &mut routed.params);
     let (body, disconnected) = (RequestBody::Whole(&[]), Default::default());
-    app.client(&app.request(target, &request.head, &params, body, None, &disconnected), secret)
+    app.client(&app.request(target, &request.head, &routed, body, None, &disconnected), secret)
 }
 
 /// Purpose: equal values are one client, on all routes; `None` is nobody's; the secret decides the hash; and the function

@@ -34,7 +34,7 @@ fn seen(heard: &Heard) -> String {
 /// Has `f` called with a request for `path`, as a worker has it.
 fn with_request<R>(app: &App, path: &str, f: impl FnOnce(&Request<'_>) -> R) -> R {
     let raw = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
-    let (limits, mut params, mut target) = (Limits::default(), Params::new(), None);
+    let (limits, mut routed, mut target) = (Limits::default(), Routed::default(), None);
     let (mut connection, mut scratch) = (Connection::new(Instant::ZERO), Scratch::default());
     let next = connection.next(
         &mut Link::new(),
@@ -43,14 +43,14 @@ fn with_request<R>(app: &App, path: &str, f: impl FnOnce(&Request<'_>) -> R) -> 
         &limits,
         Instant::ZERO,
         |head| {
-            target = Some(app.find(head, &mut params));
+            target = Some(app.find(head, &mut routed.params));
             BodyPlan::Unwanted
         },
     );
     let http1::Next::Request(request) = next else { panic!("the request is not complete") };
     let target = target.expect("every head is planned for");
     let (body, disconnected) = (RequestBody::Whole(&[]), Default::default());
-    f(&app.request(target, &request.head, &params, body, None, &disconnected))
+    f(&app.request(target, &request.head, &routed, body, None, &disconnected))
 }
 
 /// How request number `n` for `path` is refused.
@@ -64,7 +64,7 @@ fn refused(app: &App, path: &str, n: u32) -> Heard {
 /// The copy of a request for `path` that a worker keeps for layers.
 fn retained(app: &App, path: &str) -> Option<OwnedRequest> {
     with_request(app, path, |request| {
-        request.with_head(|head| app.retain(request.route(), head, &Params::new(), &None))
+        request.with_head(|head| app.retain(request.route(), head, &Routed::default(), &None))
     })
 }
 

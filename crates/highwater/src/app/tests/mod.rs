@@ -15,10 +15,10 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use crate::app::routed::Routed;
 use highwater_core::http::{self as core_http, BodyPlan, Limits};
 use highwater_core::http1::{self, Connection, Scratch};
 use highwater_core::link::Link;
-use highwater_core::route::Params;
 use highwater_core::time::Instant;
 
 use http::{HeaderValue, StatusCode};
@@ -64,7 +64,7 @@ pub(super) fn request_with(
     let limits = Limits::default();
     let mut connection = Connection::new(Instant::ZERO);
     let (mut scratch, mut input) = (Scratch::default(), raw.as_bytes());
-    let mut params = Params::new();
+    let mut routed = Routed::default();
     let mut target = None;
     let next = connection.next(
         &mut Link::new(),
@@ -73,7 +73,7 @@ pub(super) fn request_with(
         &limits,
         Instant::ZERO,
         |head| {
-            let found = app.find(head, &mut params);
+            let found = app.find(head, &mut routed.params);
             target = Some(found);
             app.plan(found, &limits)
         },
@@ -95,7 +95,7 @@ pub(super) fn request_with(
         core_http::Body::Streamed => RequestBody::Whole(&[]),
     };
     let disconnected = Default::default();
-    let request = app.request(target, &request.head, &params, body, peer, &disconnected);
+    let request = app.request(target, &request.head, &routed, body, peer, &disconnected);
     match guarded(|| call(app, &request)) {
         Ok(outcome) => resolve(outcome),
         Err(panic) => app.fail(Some(target), Error::internal(panic)),
@@ -209,7 +209,7 @@ fn plans() {
             &limits,
             Instant::ZERO,
             |head| {
-                let plan = app.plan(app.find(head, &mut Params::new()), &limits);
+                let plan = app.plan(app.find(head, &mut Routed::default().params), &limits);
                 planned = Some(plan);
                 plan
             },

@@ -239,6 +239,7 @@ impl From<RateLimit> for Layer {
         #[cfg(feature = "openapi")]
         let layer = layer.documents(document);
         layer
+            .keeps_time()
             .peer_addresses()
             .on_request(move |request: &Request<'_>| asked.on_request(request))
             .on_response(move |request: &Request<'_>, response: &mut Response| {

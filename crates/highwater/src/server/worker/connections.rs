@@ -18,6 +18,7 @@ use highwater_core::timer::Wheel;
 use super::channel::Channel;
 use super::exchange::{ExchangeId, Exchanges};
 use super::protocol::{Protocol, StreamId, Versions};
+use crate::admission::per_client::Place;
 use crate::admission::worker::Demand;
 use crate::app::PeerCertificates;
 
@@ -48,6 +49,8 @@ pub(super) struct Connection<P> {
     timer_at: Instant,
     pub(super) accepted_at: Instant,
     pub(super) peer: Option<SocketAddr>,
+    /// Its place among the connections of its client, where these have a limit.
+    pub(super) place: Option<Place>,
     /// By which the peer has shown who it is.
     pub(super) certificates: Option<PeerCertificates>,
     /// Which versions of HTTP its listener allows.
@@ -72,6 +75,7 @@ impl<P: Protocol> Connection<P> {
             timer_at: Instant::MAX,
             accepted_at: Instant::ZERO,
             peer: None,
+            place: None,
             certificates: None,
             versions: Versions::Both,
             client: None,

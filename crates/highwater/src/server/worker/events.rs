@@ -67,6 +67,8 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         }
         if acceptor.awaits_preamble(at) {
             connection.await_preamble(&parts.clients, &parts.metrics);
+        } else if let Some(of) = &parts.per_client {
+            connection.take_place(of, &parts.metrics);
         }
         if acceptor.is_draining() {
             connection.drain(now);

@@ -18,8 +18,8 @@ use super::waiting::InQueue;
 use crate::admission::route_limit::Permit;
 use crate::admission::worker::Demand;
 use crate::app::{
-    App, BodyFeed, ByteStream, Disconnected, Error, GuardedFuture, OwnedRequest, Panic, Response,
-    Target,
+    App, BodyFeed, ByteStream, Disconnected, Error, GuardedFuture, OwnedRequest, Panic, Replaced,
+    Response, Target,
 };
 use crate::server::pool::Ticket;
 
@@ -71,7 +71,7 @@ pub(super) enum Task {
     Upgraded(GuardedFuture<Result<(), Panic>>),
 }
 
-/// A request's method, and the id it was sent with, if its handler answers later or has panicked. Without an
+/// A request's method; and the id it was sent with, if its handler answers later or has panicked. Without an
 /// id once it is answered.
 pub(super) struct Named {
     pub(super) method: Method,
@@ -118,6 +118,8 @@ pub(super) struct Exchange {
     pub(super) target: Option<Target>,
     /// What the latest head was routed to. Until its content is complete, that is not yet the request.
     pub(super) found: Target,
+    /// What is replaced in that head; mostly nothing.
+    pub(super) replaced: Option<Arc<Replaced>>,
     /// For the log, should it fail.
     pub(super) named: Named,
     /// Under which index it is counted.
@@ -165,6 +167,7 @@ impl Exchange {
         Exchange {
             target: None,
             found: Target::NotFound(0),
+            replaced: None,
             named: Named::NONE,
             endpoint: 0,
             offered: None,
@@ -229,6 +232,7 @@ impl Exchange {
     /// The input is not a valid request; it is counted as a request for `endpoint`.
     pub(super) fn be_no_request(&mut self, endpoint: u16, now: Instant) {
         self.target = None;
+        self.named.method = Method::Other;
         self.endpoint = endpoint;
         self.started = now;
     }

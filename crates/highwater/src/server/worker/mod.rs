@@ -72,7 +72,6 @@ use std::sync::Arc;
 
 use highwater_core::driver::{Accepting, Close, ConnId, Driver, Wait};
 use highwater_core::http::Limits;
-use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant};
 
 use self::accept::Acceptor;
@@ -86,8 +85,9 @@ use super::config::ServerConfig;
 use super::pool::Pool;
 use crate::admission::client::Clients;
 use crate::admission::gate::WorkerGate;
+use crate::admission::per_client::PerClient;
 use crate::admission::worker::{Terms, WorkerAdmission};
-use crate::app::{App, WorkerContext};
+use crate::app::{App, Routed, WorkerContext};
 use crate::metrics::{Timeout, WorkerMetrics};
 use crate::proxies::TrustedProxies;
 
@@ -124,6 +124,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) room_policy: RoomPolicy,
     /// Who may name the client of a request.
     pub(crate) proxies: TrustedProxies,
+    /// How many connections a client may have, counted with the server's other workers; `None` for any number.
+    pub(crate) per_client: Option<PerClient>,
 }
 
 impl WorkerConfig {
@@ -141,6 +143,7 @@ impl WorkerConfig {
             body_memory: config.body_memory_max.map_or_else(BodyMemory::default, BodyMemory::new),
             room_policy: RoomPolicy::Idle,
             proxies: config.trusted_proxies.clone(),
+            per_client: config.per_client(),
         }
     }
 }
@@ -168,7 +171,7 @@ struct WorkerState<C, P: Protocol> {
 #[derive(Default)]
 struct Parsing<S> {
     scratch: S,
-    params: Params,
+    routed: Routed,
 }
 
 /// The state that the exchanges of a worker share.
@@ -180,6 +183,7 @@ struct Parts<C> {
     encoder: Encoder,
     body_memory: BodyMemory,
     clients: Clients,
+    per_client: Option<PerClient>,
     context: Option<Rc<WorkerContext>>,
     /// The index under which requests without a matching endpoint are counted.
     unmatched: u16,
@@ -200,6 +204,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
             encoder: Encoder::new(config.limits, now, today),
             body_memory: config.body_memory,
             clients: Clients::behind(config.proxies),
+            per_client: config.per_client,
             context: None,
             unmatched,
         };

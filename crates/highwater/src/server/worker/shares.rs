@@ -68,7 +68,7 @@ fn ask<C: Clock>(
     let timed = blocking.begin(clock.clock());
     let request = waiting.request();
     let (head, body) = (&request.head, RequestBody::Whole(&[]));
-    let of = app.request(target, head, &waiting.params, body, peer, &exchange.disconnected);
+    let of = app.request(target, head, &waiting.routed, body, peer, &exchange.disconnected);
     let named = app.client(&of, clients.secret());
     drop(of);
     if let Some(timed) = timed {

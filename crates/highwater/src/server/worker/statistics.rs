@@ -8,7 +8,7 @@
 use highwater_core::time::Instant;
 
 use super::exchange::Exchange;
-use crate::metrics::WorkerMetrics;
+use crate::metrics::{Answer, WorkerMetrics};
 
 /// Room for this many entries from the start, so that a turn that only took too long allocates nothing.
 const CAPACITY: usize = 32;
@@ -18,9 +18,9 @@ const CAPACITY: usize = 32;
 pub(super) struct Statistics {
     /// When the turn began.
     began: Instant,
-    /// Endpoints and statuses of requests that came and were answered in this turn, without a deadline of their
+    /// Endpoints and answers of requests that came and were answered in this turn, without a deadline of their
     /// own.
-    prompt: Vec<(u16, u16)>,
+    prompt: Vec<(u16, Answer)>,
     /// The good ones among them.
     prompt_good: u64,
     others: Vec<Other>,
@@ -88,11 +88,12 @@ impl Statistics {
     pub(super) fn answered(&mut self, metrics: &WorkerMetrics, exchange: &Exchange, status: u16) {
         // A client's error counts as a good answer; only our own failures do not.
         let good = status < 500;
+        let answer = Answer::new(exchange.named.method, status);
         if exchange.started == self.began && exchange.deadline == Instant::MAX {
-            self.prompt.push((exchange.endpoint, status));
+            self.prompt.push((exchange.endpoint, answer));
             self.prompt_good += u64::from(good);
         } else {
-            metrics.request(exchange.endpoint, status);
+            metrics.request(exchange.endpoint, answer);
             self.record(exchange, if good { Outcome::Good } else { Outcome::Failed });
         }
     }
@@ -106,7 +107,7 @@ impl Statistics {
         for_load: bool,
     ) {
         self.refused += u32::from(for_load);
-        metrics.request(exchange.endpoint, status);
+        metrics.request(exchange.endpoint, Answer::new(exchange.named.method, status));
         self.record(exchange, Outcome::Refused);
     }
 

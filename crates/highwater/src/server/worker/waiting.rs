@@ -1,11 +1,10 @@
 //! What waits in the queue? A request with a copy of its head, and input behind it.
 
 use highwater_core::http::{Body, OwnedHead};
-use highwater_core::route::Params;
 use highwater_core::time::Instant;
 
 use super::protocol::Request;
-use crate::app::Panic;
+use crate::app::{Panic, Routed};
 
 /// An exchange's time in the queue.
 pub(super) struct InQueue {
@@ -43,8 +42,8 @@ impl InQueue {
 /// A request that waits for its turn: a copy of it, parsed and routed, so that the bytes it came in are free.
 pub(super) struct Waiting {
     head: OwnedHead,
-    /// Where its path parameters are.
-    pub(super) params: Params,
+    /// Where its path parameters are, and which parts of its head were replaced.
+    pub(super) routed: Routed,
     /// The content; `None` if it is streamed, and waits to be read.
     pub(super) body: Option<Vec<u8>>,
     /// The application panicked when it was asked whose the request is.
@@ -54,14 +53,14 @@ pub(super) struct Waiting {
 impl Waiting {
     /// A copy of `request`; of its content, too, if `with_body`.
     #[cold]
-    pub(super) fn copy(request: &Request<'_>, params: &Params, with_body: bool) -> Box<Self> {
+    pub(super) fn copy(request: &Request<'_>, routed: &Routed, with_body: bool) -> Box<Self> {
         let body = match request.body {
             Body::Whole(bytes) if with_body => Some(bytes.to_vec()),
             Body::Whole(_) => Some(Vec::new()),
             Body::Streamed => None,
         };
-        let (head, params) = (OwnedHead::copy(&request.head), *params);
-        Box::new(Waiting { head, params, body, panic: None })
+        let (head, routed) = (OwnedHead::copy(&request.head), routed.clone());
+        Box::new(Waiting { head, routed, body, panic: None })
     }
 
     /// The request.

@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn seeds() {
         let seeds = std::env::var("SEALED_SEEDS");
-        let seeds: u64 = seeds.map_or(150, |seeds| seeds.parse().expect("a number of seeds"));
+        let seeds: u64 = seeds.map_or(30, |seeds| seeds.parse().expect("a number of seeds"));
         let (mut failed, mut answers) = (Vec::new(), 0);
         for seed in 0..seeds {
             match run_with(seed, Kinds::NONE.with(Kind::Sealed).with(Kind::Multiplexed)) {

@@ -20,10 +20,10 @@ fn pass(seed: u64) -> Report {
     }
 }
 
-/// Purpose: the worker keeps every promise under a few hundred seeds; `make sim` runs 10 000.
+/// Purpose: the worker keeps every promise under a few seeds; `make test` runs hundreds, `make sim` 10 000.
 #[test]
 fn seeds() {
-    for seed in 0..300 {
+    for seed in 0..30 {
         pass(seed);
     }
 }

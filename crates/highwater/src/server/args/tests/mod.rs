@@ -115,7 +115,7 @@ fn defaults_agree_with_the_server() {
 #[test]
 fn every_flag_has_its_effect() {
     let args = "--listen [::1]:80 --tls-cert a.pem --tls-key a.key --tls-min 1.3 --tls-client-ca ca.pem --tls-client-auth optional --metrics off --workers 3 --transport uring --pin off \
-                --connections-max 1000 --shed kernel --gate nft --gate-refusal drop --refuse connections --fair off --trusted-proxies 10.0.0.0/8,::1 --refuse-close on --unready-after 5s --connection-limit 64 \
+                --connections-max 1000 --connections-per-client 20 --shed kernel --gate nft --gate-refusal drop --refuse connections --fair off --trusted-proxies 10.0.0.0/8,::1 --refuse-close on --unready-after 5s --connection-limit 64 \
                 --limiter fixed --patience 2s --queue-target 20ms --deadline-max 5s --header-timeout 1s --body-timeout 2s --body-rate-min 0 \
                 --idle-timeout 3m --write-timeout 4s --half-closed-timeout 6s --tcp-keep-alive off --header-max 1KiB --uri-max 100 \
                 --body-max 1GiB --body-memory-max 2GiB --pool-threads 9 --max-requests-per-connection 5 --drain-timeout 0s --log json";
@@ -138,6 +138,7 @@ fn every_flag_has_its_effect() {
         transport: TransportChoice::Uring,
         pin: Pin::Off,
         connections_max: Some(1000),
+        connections_per_client: Some(20),
         shed: Some(Shed::Kernel),
         gate: GateChoice::Nft,
         gate_refusal: GateRefusal::Drop,
@@ -284,6 +285,7 @@ fn ranges_end_where_they_say() {
         ("--idle-timeout", "100ms", "99ms", "24h", "25h"),
         ("--workers", "1", "0", "1024", "1025"),
         ("--connections-max", "1", "0", "16777216", "16777217"),
+        ("--connections-per-client", "1", "0", "16777216", "16777217"),
         ("--connection-limit", "1", "0", "1048576", "1048577"),
         ("--max-requests-per-connection", "1", "0", "4294967295", "4294967296"),
     ] {

@@ -80,6 +80,11 @@ impl Channel {
         self.is_plain = false;
     }
 
+    /// Its peer is refused: what it has sent already is nothing that a protocol should see.
+    pub(super) fn refuse(&mut self) {
+        self.is_plain = false;
+    }
+
     /// Bytes were received. Returns the client that the header of a proxy names, if it is complete, and how many of the
     /// bytes are that header's. No client and no bytes, if none is awaited.
     pub(super) fn pass_preamble(

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use highwater_core::http::{Body, BodyPlan, Head, Version};
 use highwater_core::limit::ClientKey;
-use highwater_core::route::Params;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::Parts;
@@ -16,11 +15,13 @@ use super::super::protocol::Request;
 use super::super::turn::Turn;
 use crate::admission::queue::Class;
 use crate::admission::worker::{Arrival, Verdict};
-use crate::app::{self, App, Disconnected, Outcome, Priority, RequestBody, Response, Target};
+use crate::app::{
+    self, App, Disconnected, Outcome, Priority, RequestBody, Response, Routed, Target,
+};
 use crate::metrics::Rejection;
 
-/// A request, its path parameters, and who sent it.
-pub(super) type Asked<'a> = (&'a Request<'a>, &'a Params, Option<SocketAddr>);
+/// A request, how it was routed, and who sent it.
+pub(super) type Asked<'a> = (&'a Request<'a>, &'a Routed, Option<SocketAddr>);
 
 impl<C: Clock> Parts<C> {
     /// Looks at a head that was found: where its request goes, and how its content is read. `peer` sent it,
@@ -31,13 +32,22 @@ impl<C: Clock> Parts<C> {
         app: &App,
         exchange: &mut Exchange,
         head: &Head<'_>,
-        params: &mut Params,
+        routed: &mut Routed,
         (peer, client, is_suspect): (&Option<SocketAddr>, &Option<ClientKey>, bool),
         arrival: &mut Arrival,
     ) -> (Target, BodyPlan) {
-        let target = app.find(head, params);
+        let target = match app.replaces() {
+            false => app.find(head, &mut routed.params),
+            true => {
+                let target = app.locate(head, *peer, routed);
+                exchange.replaced.clone_from(&routed.replaced);
+                target
+            }
+        };
         exchange.found = target;
-        if let Some(known) = app.retain(target, head, params, peer) {
+        let mut seen = None;
+        let head = routed.view(head, &mut seen);
+        if let Some(known) = app.retain(target, head, routed, peer) {
             exchange.known = Some(known);
         }
         if !self.admission.admits_at_once() {
@@ -130,11 +140,11 @@ impl<C: Clock> Parts<C> {
         &mut self,
         app: &App,
         target: Target,
-        (request, params, peer): Asked<'_>,
+        (request, routed, peer): Asked<'_>,
         disconnected: &OnceLock<Disconnected>,
     ) -> (u32, Option<Response>) {
         let (head, body) = (&request.head, RequestBody::Whole(&[]));
-        let request = app.request(target, head, params, body, peer, disconnected);
+        let request = app.request(target, head, routed, body, peer, disconnected);
         let number = self.admission.next_refusal();
         (number, app.refuse(&request, number))
     }
@@ -188,6 +198,20 @@ impl Drop for IfItPanics<'_, '_> {
     }
 }
 
+/// The target of a request whose head was [looked at](Parts::look) before its content was complete.
+#[inline]
+pub(super) fn found_again(
+    app: &App,
+    exchange: &mut Exchange,
+    head: &Head<'_>,
+    routed: &mut Routed,
+) -> Target {
+    match app.replaces() {
+        false => app.find(head, &mut routed.params),
+        true => app.locate_again(head, exchange.found, exchange.replaced.take(), routed),
+    }
+}
+
 impl Exchange {
     /// A request was found, which could have been started at `ready`. If no endpoint matches, it is counted
     /// for `unmatched`.
@@ -201,6 +225,7 @@ impl Exchange {
     ) {
         self.target = Some(target);
         self.endpoint = target.endpoint().unwrap_or(unmatched);
+        self.named.method = head.method();
         self.started = ready;
         self.offered = offered(head);
     }

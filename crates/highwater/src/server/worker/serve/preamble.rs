@@ -1,4 +1,5 @@
-//! Bytes of connections that are not plain: sealed ones, and those of a proxy, whose header says who the client is.
+//! Bytes of connections that are not plain: sealed ones, and those of a proxy, whose header says who the client is; and
+//! whether a client may have another connection.
 //!
 //! A header counts only from a trusted proxy. Who is none is refused when the connection is accepted, since behind a header
 //! anybody could be anybody. The deadline of the first request covers the header, too.
@@ -11,6 +12,7 @@ use super::super::connections::Connection;
 use super::super::protocol::Protocol;
 use super::ConnectionMut;
 use crate::admission::client::Clients;
+use crate::admission::per_client::{Full, PerClient};
 use crate::metrics::{Rejection, WorkerMetrics};
 
 impl<P: Protocol> Connection<P> {
@@ -21,6 +23,20 @@ impl<P: Protocol> Connection<P> {
         if !clients.trust(self.peer) {
             metrics.rejected(Rejection::AcceptUntrusted);
             self.link.abort();
+        }
+    }
+}
+
+impl<P: Protocol> Connection<P> {
+    /// It is known who the client is. If that one has as many connections as it may have, this one is reset.
+    pub(in super::super) fn take_place(&mut self, of: &PerClient, metrics: &WorkerMetrics) {
+        match of.enter(self.peer) {
+            Ok(place) => self.place = place,
+            Err(Full) => {
+                metrics.rejected(Rejection::AcceptClientConnections);
+                self.channel.refuse();
+                self.link.abort();
+            }
         }
     }
 }
@@ -46,8 +62,12 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     fn receive_behind(&mut self, client: Option<SocketAddr>, rest: &mut [u8]) {
         if client.is_some() {
             self.connection.peer = client;
+            if let Some(of) = &self.parts.per_client {
+                self.connection.take_place(of, &self.parts.metrics);
+            }
         }
         match self.connection.channel.is_sealed() {
+            _ if self.connection.link.is_aborted() => self.touch(),
             _ if rest.is_empty() => self.touch(),
             true => self.receive_sealed(rest),
             false => self.take_in(rest),

@@ -22,7 +22,7 @@ use super::super::exchange::{Exchange, Item, Named};
 use super::super::protocol::{Begun, Next, Pending, Protocol, Request, Step, Stream, StreamId};
 use super::super::waiting::Waiting;
 use super::super::{Parsing, Parts};
-use super::begin::IfItPanics;
+use super::begin::{IfItPanics, found_again};
 use super::{ConnectionMut, ExchangeMut};
 use crate::admission::queue::{Class, Entry};
 use crate::admission::route_limit::Permit;
@@ -115,7 +115,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     fn serve(&mut self, input: &mut &[u8], ready: Instant) {
         let (app, conn) = (self.app, self.id);
         'requests: loop {
-            let Parsing { scratch, params } = &mut *self.parsing;
+            let Parsing { scratch, routed } = &mut *self.parsing;
             let now = self.parts.turn.now;
             let Connection {
                 link, protocol, streams, peer, certificates, client, is_suspect, ..
@@ -133,7 +133,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                         head = pending.head();
                         let of = (&*peer, &*client, *is_suspect);
                         let (found, plan) =
-                            self.parts.look(app, exchange, &head, params, of, &mut arrival);
+                            self.parts.look(app, exchange, &head, routed, of, &mut arrival);
                         let limits = &self.parts.encoder.limits;
                         match pending.begin(link, input, plan, limits, now) {
                             Begun::Request(content) => {
@@ -176,8 +176,10 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                 continue 'requests;
             }
             let (id, _, exchange) = self.exchanges.get_mut(self.at);
-            let (is_retained, head) = (target.is_some(), &head);
-            let target = target.unwrap_or_else(|| app.find(head, params));
+            let is_retained = target.is_some();
+            let target = target.unwrap_or_else(|| found_again(app, exchange, &head, routed));
+            let (routed, mut seen) = (&*routed, None);
+            let head = routed.view(&head, &mut seen);
             exchange.begin(target, head, ready, self.parts.unmatched);
             match &mut self.parts.judge(app, (target, head), &arrival, *is_suspect) {
                 Verdict::Serve(grant) => {
@@ -186,7 +188,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     let Exchange { disconnected, named, endpoint, .. } = exchange;
                     let noted = IfItPanics { named, head };
                     let mut outcome = {
-                        let asked = app.request(target, head, params, body, *peer, disconnected);
+                        let asked = app.request(target, head, routed, body, *peer, disconnected);
                         if let Some(certificates) = certificates {
                             certificates.attach(&asked);
                         }
@@ -197,13 +199,13 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                 }
                 Verdict::Refuse(reason) => {
                     let request = &Request { head: *head, body };
-                    let (of, told) = ((request, &*params, *peer), &exchange.disconnected);
+                    let (of, told) = ((request, routed, *peer), &exchange.disconnected);
                     let (number, response) = self.parts.refusal(app, target, of, told);
                     self.refuse(target, *reason, number, response);
                 }
                 Verdict::Wait(class, deadline) => {
                     let waiting =
-                        Waiting::copy(&Request { head: *head, body }, params, is_retained);
+                        Waiting::copy(&Request { head: *head, body }, routed, is_retained);
                     self.exchange().park(waiting, *class, (ready, *deadline));
                 }
             }
@@ -217,7 +219,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         let (id, _, exchange) = self.exchanges.get_mut(self.at);
         let Some(target) = exchange.target else { unreachable!("a request that waits was routed") };
         let request = waiting.request();
-        let (head, of) = (&request.head, (&request, &waiting.params, peer));
+        let (head, of) = (&request.head, (&request, &waiting.routed, peer));
         if let Some(panic) = &waiting.panic {
             exchange.named = Named::of(head);
             return self.exchange().fail(panic.clone());

@@ -1,0 +1,36 @@
+//! A request as it was sent, where its head is seen with other parts.
+
+use super::guard::Panic;
+use super::request::Request;
+
+impl Request<'_> {
+    /// The target as it was sent, whatever a [rewrite](super::Router::rewrite) has made of it: for links and redirects,
+    /// which the client follows from where it is, and for logs.
+    pub fn original_target(&self) -> &str {
+        let replaced = self.routed().replaced.as_ref();
+        match replaced.and_then(|replaced| replaced.target.as_ref()) {
+            Some(new) => &new.sent,
+            None => self.target(),
+        }
+    }
+
+    /// The path as it was sent, as [`original_target`](Request::original_target).
+    pub fn original_path(&self) -> &str {
+        let replaced = self.routed().replaced.as_ref();
+        match replaced.and_then(|replaced| replaced.target.as_ref()) {
+            Some(new) => &new.sent_path,
+            None => self.path(),
+        }
+    }
+
+    /// The id that [`layers::request_id`](crate::layers::request_id) has given the request; `None` if no such layer covers
+    /// it.
+    pub fn id(&self) -> Option<&str> {
+        self.with_head(|head| head.given_id())
+    }
+
+    /// The panic of a rewrite, instead of which the request is answered.
+    pub(super) fn rewrite_panic(&self) -> Option<&Panic> {
+        self.routed().replaced.as_ref()?.panic.as_ref()
+    }
+}

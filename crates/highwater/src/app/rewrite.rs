@@ -1,0 +1,67 @@
+//! Paths that are answered as if another one had been sent.
+
+use super::rewrite_rules::{Rewrite, Rewriting};
+use super::router::Router;
+
+impl Router {
+    /// Looks for the route of each path at or below `from` as if it had `to` there instead: with
+    /// `rewrite_prefix("/v1", "/api")`, `/v1/todos` is answered by the route for `/api/todos`, and `/v1` by that for
+    /// `/api`; `/v12` is another path. With `/` as `from` it puts `to` in front of every path, and with `/` as `to` it
+    /// takes `from` away. The query stays.
+    ///
+    /// Prefixes are compared as they arrive: `/%761` is not `/v1`. All else is as with [`rewrite`](Router::rewrite). A
+    /// prefix that is rewritten to itself is an exception to the rules behind it.
+    ///
+    /// ```
+    /// use highwater::{Path, Router};
+    ///
+    /// let app = Router::new()
+    ///     .rewrite_prefix("/v1", "/api")
+    ///     .get("/api/todos/{id}", |Path(id): Path<u64>| id.to_string()); // also `/v1/todos/7`
+    /// # app.build().unwrap();
+    /// ```
+    #[must_use]
+    pub fn rewrite_prefix(mut self, from: &str, to: &str) -> Self {
+        self.rewrites.push(Rewrite::Prefix(from.into(), to.into()));
+        self
+    }
+
+    /// Looks for the route of a request by the path that `function` returns, instead of the one that was sent; `None`
+    /// leaves it to the rules behind this one. The first rule that applies decides, and its path is not rewritten again.
+    ///
+    /// The path is percent-encoded, and keeps the query that was sent unless it has one of its own, behind a `?`. One that
+    /// could not have been sent either (it does not begin with a slash, it has a space, a `#` or a backslash in it, it has
+    /// more than 64 KiB) is answered 400. If the function panics, the request is answered 500. It is called on the worker
+    /// for every request with a path, those that are then refused or answered 404 included, so it should be quick.
+    ///
+    /// Layers, extractors and services of tower see the new target: [`Request::path`](super::Request::path), `Uri`,
+    /// parameters. [`OriginalUri`](super::OriginalUri) and
+    /// [`Request::original_target`](super::Request::original_target) are what was sent; that is also what access log and
+    /// spans show. Metrics count by the route that was found. Rules are for the outermost router, and hold for the whole
+    /// application.
+    ///
+    /// ```
+    /// use highwater::{OriginalUri, Rewriting, Router, Uri};
+    ///
+    /// /// One site for each host.
+    /// fn by_host(asked: &Rewriting<'_>) -> Option<String> {
+    ///     match asked.host()? {
+    ///         "shop.example" => Some(format!("/shop{}", asked.path())),
+    ///         _ => None,
+    ///     }
+    /// }
+    ///
+    /// let app = Router::new()
+    ///     .rewrite(by_host)
+    ///     .get("/shop/", |OriginalUri(sent): OriginalUri, uri: Uri| format!("{sent} is {uri}"));
+    /// # app.build().unwrap();
+    /// ```
+    #[must_use]
+    pub fn rewrite<F>(mut self, function: F) -> Self
+    where
+        F: Fn(&Rewriting<'_>) -> Option<String> + Send + Sync + 'static,
+    {
+        self.rewrites.push(Rewrite::Function(Box::new(function)));
+        self
+    }
+}
