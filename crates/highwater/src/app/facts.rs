@@ -37,6 +37,8 @@ pub(super) struct EndpointFacts {
     /// `None` for a fallback.
     pub(super) path: Option<PathId>,
     pub(super) scope: ScopeId,
+    /// Whether it takes content as it comes.
+    pub(super) takes_stream: bool,
     /// How many bytes of content it takes, if it says so itself: for what collects content before it.
     #[cfg(feature = "tower")]
     pub(super) body_max: Option<u64>,

@@ -381,6 +381,11 @@ impl Request<'_> {
         self.facts().pattern(self.target)
     }
 
+    /// Whether the handler takes content as it comes. Even then [`body`](Request::body) has it if it came in one piece.
+    pub(crate) fn is_for_stream(&self) -> bool {
+        self.facts().endpoint(self.target).is_some_and(|endpoint| endpoint.takes_stream)
+    }
+
     /// The methods that the path has routes for, in the form of `Allow`: `GET, HEAD, OPTIONS`. `None` if it
     /// has none.
     pub fn allowed_methods(&self) -> Option<&str> {

@@ -448,6 +448,7 @@ fn endpoint_facts(
         params: id.map(|id| paths.param_names(id).into()).unwrap_or_default(),
         path: id.map(|id| id.index() as PathId),
         scope,
+        takes_stream: body_use(route) == BodyUse::Streamed,
         #[cfg(feature = "tower")]
         body_max: route.description.options.body_max,
     }

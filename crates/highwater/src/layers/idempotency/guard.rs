@@ -152,7 +152,7 @@ impl Guard {
         };
         let client = self.settings.client.as_ref().and_then(|client| client(request));
         let client = client.unwrap_or_default();
-        let Some(content) = request.body() else {
+        let Some(content) = request.body().filter(|_| !request.is_for_stream()) else {
             return Err(Error::internal(
                 "idempotency(…) compares the content of requests, and this handler takes it as a stream; take it whole, or put the \
                  route under a router without the layer",
