@@ -158,10 +158,9 @@ bench-history: bench-build ## Measure the engine beside axum and the bare loops,
 	$(call bench_run,history)
 
 .PHONY: bench-protocols
-bench-protocols: bench-build ## Measure TLS, handshakes, HTTP/2 and WebSocket beside axum, and the memory of their connections; a quarter of an hour
+bench-protocols: bench-build ## Measure TLS, handshakes, HTTP/2 and WebSocket beside axum, eight minutes
 	bench/build.sh highwater axum
 	$(call bench_run,protocols)
-	$(call bench_run,resident)
 
 .PHONY: bench-todos
 bench-todos: bench-build ## Measure lists and durable writes of the Todo service, four minutes

@@ -1,0 +1,8 @@
+WITH found AS (SELECT cell, server, place, printf('%.2f (%s)', ratio, interval_2) AS times
+    FROM intervals
+    WHERE record = '2026-11-26-protocols')
+SELECT cell, max(times) FILTER (WHERE server = 'highwater') AS 'io_uring',
+  max(times) FILTER (WHERE server = 'highwater-epoll') AS 'epoll'
+FROM found
+GROUP BY cell
+ORDER BY min(place)
