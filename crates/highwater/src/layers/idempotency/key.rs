@@ -59,7 +59,8 @@ mod tests {
     fn keys() {
         let longest = "k".repeat(KEY_BYTES_MAX);
         let longer = "k".repeat(KEY_BYTES_MAX + 1);
-        let cases: [(&[&str], Result<Option<&str>, ()>); 17] = [
+        type Case<'a> = (&'a [&'a str], Result<Option<&'a str>, ()>);
+        let cases: [Case<'_>; 17] = [
             (&[], Ok(None)),
             (&["\"8e03-9f\""], Ok(Some("8e03-9f"))),
             (&["8e03-9f"], Ok(Some("8e03-9f"))),
