@@ -106,7 +106,6 @@ pub(super) struct Change {
 pub(super) struct NewTodoBody {
     #[schemars(required, length(min = 1))]
     title: Option<String>,
-    #[serde(default)]
     description: Option<String>,
 }
 
@@ -115,11 +114,8 @@ pub(super) struct NewTodoBody {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Change", extend("minProperties" = 1))]
 pub(super) struct ChangeBody {
-    #[serde(default)]
     title: Option<String>,
-    #[serde(default)]
     description: Option<String>,
-    #[serde(default)]
     completed: Option<bool>,
 }
 
