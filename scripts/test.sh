@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 # Enough to visit every mishap many times, in seconds; `make sim` runs more, optimized.
 seeds=${SIM_SEEDS:-300}
 log=${CARGO_TARGET_DIR:-target}/test.log
-# The tests take about twelve; this limit ends a hanging run.
+# The tests, built from nothing, take about half an hour; this limit ends a hanging run.
 minutes=45
 group=
 starts_postgres=

@@ -2,7 +2,8 @@
 # has a `running` that prints the id of its process.
 # shellcheck shell=bash disable=SC2154
 
-# A server outlives whoever starts it: it must not hold that one's files, or locks. Bash reads the script itself from 255.
+# A server outlives the program that starts it, so it must not hold that program's files or locks. Bash reads the script
+# itself from descriptor 255.
 for descriptor in /proc/$$/fd/*; do
   descriptor=${descriptor##*/}
   [ "$descriptor" -le 2 ] || [ "$descriptor" = 255 ] || eval "exec $descriptor>&-"

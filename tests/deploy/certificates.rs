@@ -10,7 +10,7 @@ use highwater_testkit::{Client, Process, get, program};
 use serde_json::Value;
 
 use crate::containers::{folder, said};
-use crate::{documents, path, read};
+use crate::{documents, path, read, write_certificate};
 
 /// How a way of deploying hands a certificate to the server.
 struct Handed {
@@ -35,7 +35,7 @@ impl Handed {
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned()
+    value.as_str().unwrap_or_else(|| panic!("{value} is not text")).to_owned()
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -51,7 +51,7 @@ fn of_compose() -> Handed {
     let handed = Handed { variables, folder: "/run/secrets/" };
     for name in handed.names() {
         assert!(list(&service["secrets"]).any(|secret| secret == name), "{name} is not mounted");
-        assert!(compose["secrets"][name]["file"].is_string(), "{name} is no secret");
+        assert!(compose["secrets"][name]["file"].is_string(), "{name} is not a secret");
     }
     handed
 }
@@ -65,7 +65,10 @@ fn of_systemd() -> Handed {
     let variables = settings("Environment=").map(|(name, value)| (name.into(), value.into()));
     let handed = Handed { variables: variables.collect(), folder: "%d/" };
     for name in handed.names() {
-        assert!(settings("LoadCredential=").any(|(it, _)| it == name), "{name} is no credential");
+        assert!(
+            settings("LoadCredential=").any(|(it, _)| it == name),
+            "{name} is not a credential"
+        );
     }
     handed
 }
@@ -122,7 +125,6 @@ fn speaks_tls(command: &mut Command, what: &str) {
 /// same settings as flags, and as a file, do the same.
 #[test]
 fn certificates_reach_the_server() {
-    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let server = || {
         let mut command = program(env!("CARGO_BIN_EXE_strained"));
         command.args(["--metrics", "127.0.0.1:0", "--workers", "1"]);
@@ -132,9 +134,9 @@ fn certificates_reach_the_server() {
         [("Compose", of_compose()), ("systemd", of_systemd()), ("Kubernetes", of_kubernetes())]
     {
         let place = folder("certificates");
-        let [certificate, key] = handed.names().map(|name| place.join(name));
-        fs::write(&certificate, own.cert.pem()).expect("it is ours");
-        fs::write(&key, own.signing_key.serialize_pem()).expect("it is ours");
+        let files = handed.names().map(|name| place.join(name));
+        write_certificate(&files);
+        let [certificate, key] = files;
         let listen = listen(&handed);
         let mut by_variables = server();
         by_variables.env("HIGHWATER_LISTEN", &listen);

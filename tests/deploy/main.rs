@@ -38,25 +38,27 @@ fn documents(text: &str) -> Vec<serde_json::Value> {
         .collect()
 }
 
+/// A server like those that are deployed.
+fn server() -> Process {
+    highwater_tests::server::serve(env!("CARGO_BIN_EXE_strained"), &[], None)
+}
+
 /// Like [`server`], with a listener that speaks TLS beside the plain one.
 fn tls_server() -> Process {
-    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let file = |name: &str, text: String| {
-        let path = folder.path().join(name);
-        fs::write(&path, text).expect("a file of the test's own");
-        path.to_str().expect("a plain name").to_owned()
-    };
-    let certificate = file("cert.pem", own.cert.pem());
-    let key = file("key.pem", own.signing_key.serialize_pem());
+    let files = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    write_certificate(&files);
+    let [certificate, key] = files.each_ref().map(|file| file.to_str().expect("a plain name"));
     highwater_tests::server::serve(
         env!("CARGO_BIN_EXE_strained"),
-        &["--listen", "127.0.0.1:0,tls", "--tls-cert", &certificate, "--tls-key", &key],
+        &["--listen", "127.0.0.1:0,tls", "--tls-cert", certificate, "--tls-key", key],
         None,
     )
 }
 
-/// A server like those that are deployed.
-fn server() -> Process {
-    highwater_tests::server::serve(env!("CARGO_BIN_EXE_strained"), &[], None)
+/// Writes a certificate for `localhost` and its key into these files.
+fn write_certificate([certificate, key]: &[PathBuf; 2]) {
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    fs::write(certificate, own.cert.pem()).expect("it is ours");
+    fs::write(key, own.signing_key.serialize_pem()).expect("it is ours");
 }

@@ -177,7 +177,7 @@ fn killed_under_way() {
     assert!(is_replayed(&client.ask(post("new", "other"))));
 }
 
-/// Purpose: what is no journal of keys is reported when the application is built, and so are limits that cannot work together.
+/// Purpose: a journal that does not hold keys is reported when the application is built, and so are limits that cannot work together.
 #[test]
 fn other_journals() {
     let folder = tempfile::tempdir().expect("a folder");

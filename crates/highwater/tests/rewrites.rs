@@ -74,7 +74,7 @@ on_each_transport! {
     }
 
     /// Purpose: a function sees method, path, query, host and fields, and is asked once for each request, whether its
-    /// content comes at once or not; a path that is none is answered 400, a panic 500, and neither is the end of anything.
+    /// content comes at once or not; what is not a path is answered 400, a panic 500, and neither is the end of anything.
     fn functions(transport) {
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&calls);
@@ -189,7 +189,7 @@ fn everything_within_sees_the_new_path() {
     }
 }
 
-/// Purpose: a document describes routes, and rewrites are none.
+/// Purpose: a document describes routes, and a rewrite is not one.
 #[test]
 fn documents_stay() {
     let router = || {

@@ -173,7 +173,7 @@ mod tests {
         assert!(seen(&copy).0);
     }
 
-    /// Purpose: another target and an id replace what was sent, also in a copy; what would be refused as a target is none.
+    /// Purpose: another target and an id replace what was sent, also in a copy; a target that would be refused is not taken.
     #[test]
     fn replaced_parts() {
         let mut fields = OwnedFields::default();

@@ -2,7 +2,7 @@
 //!
 //! The setting `connections-per-client`: a number that all workers of a server count by, when a connection is accepted and
 //! when it has ended, and never in between. A client is an address, or an IPv6 network, as for shares (`client.rs`); trusted
-//! proxies and peers without an address, who bring the connections of many, have no limit.
+//! proxies, and peers without an address, have no limit: they bring the connections of many.
 //!
 //! Invariant: there is a count for a client exactly while it has a connection, so there are no more than connections.
 

@@ -141,7 +141,7 @@ pub(super) fn other_slash(path: &str) -> Option<String> {
 /// Sends the client to the path that it has sent, with a slash at its end, or without.
 fn moved(request: &Request<'_>) -> Response {
     let mut location = other_slash(request.original_path()).unwrap_or_default();
-    if let Some((_, query)) = request.original_target().split_once('?') {
+    if let Some(query) = request.original_query() {
         location.push('?');
         location.push_str(query);
     }

@@ -26,12 +26,10 @@ impl App {
         peer: Option<SocketAddr>,
         routed: &mut Routed,
     ) -> Target {
+        let Some(before) = &self.shared.before else { return self.find(head, &mut routed.params) };
         let mut replaced = Replaced::default();
-        let target = match self.shared.before.as_ref() {
-            Some(before) => self.look(before, head, &mut replaced, routed),
-            None => self.find(head, &mut routed.params),
-        };
-        if self.shared.before.as_ref().is_some_and(|before| before.gives_ids)
+        let target = self.look(before, head, &mut replaced, routed);
+        if before.gives_ids
             && let Some(ids) = self.shared.scope(target).stack.request_ids()
         {
             replaced.id = Some(ids.choose(head, peer).into());

@@ -146,7 +146,7 @@ pub(crate) use prepared::FixedResponse;
 pub(crate) use request::RequestBody;
 #[cfg(feature = "sim")]
 pub(crate) use request_id::restart as restart_request_ids;
-pub(crate) use request_id::{FIELD as REQUEST_ID, RequestIds, Senders as IdSenders};
+pub(crate) use request_id::{FIELD as REQUEST_ID, RequestIds};
 pub(crate) use response::Asked;
 pub(crate) use routed::{Replaced, Routed};
 pub(crate) use target::Target;

@@ -23,6 +23,11 @@ impl Request<'_> {
         }
     }
 
+    /// The query as it was sent, as [`original_target`](Request::original_target).
+    pub(crate) fn original_query(&self) -> Option<&str> {
+        self.original_target().split_once('?').map(|(_, query)| query)
+    }
+
     /// The id that [`layers::request_id`](crate::layers::request_id) has given the request; `None` if no such layer covers
     /// it.
     pub fn id(&self) -> Option<&str> {

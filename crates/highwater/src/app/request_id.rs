@@ -47,31 +47,24 @@ pub(super) fn usable(sent: Option<&[u8]>) -> Option<&str> {
     is_usable.then_some(text)
 }
 
-/// Where the ids of all requests come from.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RequestIds {
-    /// Who may send one.
-    pub(crate) senders: Senders,
-}
-
-/// Whose ids are taken over.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Senders {
-    #[default]
-    Nobody,
-    Proxies(TrustedProxies),
-    Anybody,
+/// Where the ids of all requests come from: from the server, unless one is sent by somebody who may.
+#[derive(Clone, Debug)]
+pub(crate) enum RequestIds {
+    /// Nobody may.
+    Own,
+    SentByProxies(TrustedProxies),
+    SentByAnybody,
 }
 
 impl RequestIds {
     /// The id of the request with `head`, which `peer` has sent: a Unix socket, if it has no address.
     pub(super) fn choose(&self, head: &Head<'_>, peer: Option<SocketAddr>) -> String {
-        let may_send = match &self.senders {
-            Senders::Nobody => false,
-            Senders::Proxies(proxies) => {
+        let may_send = match self {
+            RequestIds::Own => false,
+            RequestIds::SentByProxies(proxies) => {
                 peer.map_or(proxies.trusts_unix(), |peer| proxies.trusts(peer.ip()))
             }
-            Senders::Anybody => true,
+            RequestIds::SentByAnybody => true,
         };
         let sent = head.request_id().filter(|_| may_send);
         usable(sent).map_or_else(fresh, str::to_owned)

@@ -78,7 +78,7 @@ fn below<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
 
 /// Why a request has no new target, though a rule applies.
 pub(super) enum Failed {
-    /// What the rule has made is no target.
+    /// What the rule has made is not a target.
     Invalid,
     Panicked(Panic),
 }
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Purpose: prefixes that are none, and rules that would never be used, are named with what to write.
+    /// Purpose: wrong prefixes, and rules that would never be used, are named with what to write.
     #[test]
     fn wrong_prefixes() {
         for (rules, expected) in [

@@ -475,8 +475,7 @@ fn redirect(request: &Request<'_>) -> Response {
         // It would lead to another host; or one more slash would be rewritten like this one.
         return not_found().into_response();
     }
-    let query = request.original_target().split_once('?');
-    let query = query.map(|(_, query)| format!("?{query}")).unwrap_or_default();
+    let query = request.original_query().map(|query| format!("?{query}")).unwrap_or_default();
     Redirect::temporary(format!("{path}/{query}")).into_response()
 }
 

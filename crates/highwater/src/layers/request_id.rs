@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 
-use crate::app::{IdSenders, Layer, REQUEST_ID, Request, RequestIds, Response};
+use crate::app::{Layer, REQUEST_ID, Request, RequestIds, Response};
 use crate::proxies::TrustedProxies;
 
 /// Gives every request an id, by which its client, the log and other services can speak of it. Without this layer only
@@ -32,14 +32,14 @@ use crate::proxies::TrustedProxies;
 /// assert_eq!(answer.header("x-request-id"), Some(answer.text()));
 /// ```
 pub fn request_id() -> RequestIdLayer {
-    RequestIdLayer { senders: IdSenders::Nobody }
+    RequestIdLayer { ids: RequestIds::Own }
 }
 
 /// A layer that gives requests ids; made by [`request_id`].
 #[derive(Clone, Debug)]
 #[must_use = "give it to `Router::layer`"]
 pub struct RequestIdLayer {
-    senders: IdSenders,
+    ids: RequestIds,
 }
 
 impl RequestIdLayer {
@@ -53,22 +53,22 @@ impl RequestIdLayer {
     /// # highwater::Router::new().layer(layer).build().unwrap();
     /// ```
     pub fn sent_by(mut self, proxies: TrustedProxies) -> Self {
-        self.senders = IdSenders::Proxies(proxies);
+        self.ids = RequestIds::SentByProxies(proxies);
         self
     }
 
     /// Takes over the id of any client: only for a server that strangers cannot reach.
     pub fn sent_by_anybody(mut self) -> Self {
-        self.senders = IdSenders::Anybody;
+        self.ids = RequestIds::SentByAnybody;
         self
     }
 }
 
 impl From<RequestIdLayer> for Layer {
     fn from(layer: RequestIdLayer) -> Layer {
-        let wants_peer = matches!(layer.senders, IdSenders::Proxies(_));
+        let wants_peer = matches!(layer.ids, RequestIds::SentByProxies(_));
         let made = Layer::new()
-            .request_ids(RequestIds { senders: layer.senders })
+            .request_ids(layer.ids)
             .on_response(|request: &Request<'_>, response: &mut Response| {
                 let id = request.id().and_then(|id| HeaderValue::from_str(id).ok());
                 if let Some(id) = id {

@@ -48,7 +48,7 @@ impl Answer {
     }
 }
 
-/// One endpoint's answers by method and class. A method's are beside each other, so a request touches one cache line.
+/// One endpoint's answers by method and class. All of them together are its requests.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Classes([[Tally; CLASSES.len()]; METHODS.len()]);
@@ -59,6 +59,10 @@ impl Classes {
     pub(super) fn of(&self, answer: Answer) -> &Tally {
         &self.0[answer.method()][answer.class()]
     }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().flatten().map(Tally::get).sum()
+    }
 }
 
 pub(super) fn write(page: &mut Page, server: &Server) {
@@ -68,11 +72,9 @@ pub(super) fn write(page: &mut Page, server: &Server) {
     for (route, indices) in &server.endpoints {
         for (method, method_name) in METHODS.iter().enumerate() {
             for (class, class_name) in CLASSES.iter().enumerate() {
-                let tables = server
-                    .workers
-                    .iter()
-                    .flat_map(|worker| indices.iter().map(|&endpoint| &worker.classes()[endpoint]));
-                let count: u64 = tables.map(|table| table.0[method][class].get()).sum();
+                let count = server.sum_endpoints(indices, |worker, at| {
+                    worker.classes()[at].0[method][class].get()
+                });
                 if count > 0 {
                     let labels =
                         [("method", *method_name), ("route", route), ("status", class_name)];

@@ -25,12 +25,11 @@ use super::sockets::Sockets;
 use super::streams::StreamCounts;
 use super::tally::{DURATION_BOUNDS, Tally, bucket};
 
-/// One endpoint's counters. The two that every request changes and the buckets below 50 ms fill the
+/// How long one endpoint's requests took. The counter that every request changes and the buckets below 50 ms are in the
 /// first pair of cache lines, which the processor fetches together; slower requests need the second.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(super) struct Endpoint {
-    pub(super) requests: Tally,
     pub(super) nanos: Tally,
     /// Not cumulative; the exposition adds them up.
     pub(super) buckets: [Tally; DURATION_BOUNDS.len() + 1],
@@ -167,9 +166,8 @@ impl WorkerMetrics {
     /// was refused before routing.
     #[inline]
     pub(crate) fn request(&self, endpoint: u16, answer: impl Into<Answer>) {
-        let (index, answer) = (self.index(endpoint), answer.into());
-        self.endpoints[index].requests.add(1);
-        self.classes[index].of(answer).add(1);
+        let answer = answer.into();
+        self.classes[self.index(endpoint)].of(answer).add(1);
         self.status(answer.status()).add(1);
     }
 
@@ -185,7 +183,6 @@ impl WorkerMetrics {
             let index = self.index(endpoint);
             self.classes[index].of(answer).add(count);
             let endpoint = &self.endpoints[index];
-            endpoint.requests.add(count);
             endpoint.buckets[bucket].add(count);
             endpoint.nanos.add(count.saturating_mul(nanos));
         }
@@ -302,7 +299,7 @@ impl WorkerMetrics {
 
     /// Requests so far, over all endpoints.
     pub(crate) fn requests(&self) -> u64 {
-        self.endpoints.iter().map(|endpoint| endpoint.requests.get()).sum()
+        self.classes.iter().map(Classes::total).sum()
     }
 
     /// Refusals so far with these labels.
@@ -382,7 +379,7 @@ mod tests {
         worker.request(u16::MAX, 99);
         worker.request(0, 600);
         worker.request(0, 599);
-        let requests: Vec<u64> = worker.endpoints().iter().map(|e| e.requests.get()).collect();
+        let requests: Vec<u64> = worker.classes().iter().map(Classes::total).collect();
         assert_eq!(requests, [2, 1, 2]);
         assert_eq!(worker.requests(), 5);
         assert_eq!(worker.statuses()[100].get(), 1);

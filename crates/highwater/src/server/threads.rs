@@ -267,10 +267,8 @@ impl WorkerThread {
             // Pinning is an optimization: a container may forbid it.
             let _ = cpu::pin_thread(core);
         }
-        let wants_peers = self.config.app.needs_peer()
-            || !self.config.proxies.is_empty()
-            || self.config.per_client.is_some();
-        let driver = DriverConfig { peer_addresses: wants_peers, ..Default::default() };
+        let peer_addresses = self.config.needs_peers();
+        let driver = DriverConfig { peer_addresses, ..Default::default() };
         let WorkerThread { kind, worker, listeners, pool, config, .. } = self;
         let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);
         match kind {

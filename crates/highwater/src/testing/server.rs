@@ -72,8 +72,8 @@ impl Server {
             Ok(context) => context,
             Err(error) => panic!("{error}"),
         };
-        let needs_peer = app.needs_peer() || config.connections_per_client.is_some();
         let config = WorkerConfig::new(app, config);
+        let needs_peer = config.needs_peers();
         let network = Network::new(seed, Faults::default(), Trace::default());
         let inbox = Inbox::new(Box::new(|| {}));
         let mut worker =

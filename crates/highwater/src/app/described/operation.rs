@@ -11,6 +11,9 @@ use super::schema::{HasSchema, Schemas};
 /// The methods that change nothing (RFC 9110 §9.2.1).
 const SAFE: [&str; 4] = ["get", "head", "options", "trace"];
 
+/// The others that change nothing more if they are repeated (RFC 9110 §9.2.2).
+const IDEMPOTENT: [&str; 2] = ["put", "delete"];
+
 /// What the document says about one operation, while it is made: given to [`DescribeInput`](super::DescribeInput),
 /// [`DescribeOutput`] and [`Layer::documents`](crate::Layer::documents).
 #[derive(Debug)]
@@ -108,13 +111,13 @@ impl<'d> Operation<'d> {
         names: Vec<String>,
         methods: &[String],
     ) -> Self {
-        let all = |known: &[&str]| methods.iter().all(|one| known.contains(&one.as_str()));
+        let is_safe = |method: &String| SAFE.contains(&method.as_str());
+        let is_idempotent =
+            |method: &String| is_safe(method) || IDEMPOTENT.contains(&method.as_str());
         Operation {
             schemas,
-            is_safe: all(&SAFE),
-            is_idempotent: methods.iter().all(|one| {
-                SAFE.contains(&one.as_str()) || ["put", "delete"].contains(&one.as_str())
-            }),
+            is_safe: methods.iter().all(is_safe),
+            is_idempotent: methods.iter().all(is_idempotent),
             names,
             parameters: Vec::new(),
             body: None,

@@ -46,7 +46,7 @@ type Client = dyn Fn(&Request<'_>) -> Option<String> + Send + Sync;
 /// | with a key whose handler still runs | 409 `idempotency_under_way`, with `Retry-After` |
 /// | with a key whose handler was interrupted | 409 `idempotency_outcome_unknown` |
 /// | with a key whose answer was a stream or [too large](Idempotency::answer_bytes_max) to be kept | 409 `idempotency_answer_not_kept` |
-/// | with a key that is no string of at most 255 characters | 400 `idempotency_key_invalid` |
+/// | with a key that is not a string of at most 255 characters | 400 `idempotency_key_invalid` |
 /// | without a key, where it is [required](Idempotency::required) | 400 `idempotency_key_missing` |
 /// | with a new key, when the table or the journal is full, or its disk fails | 503 `idempotency_unavailable`, with `Retry-After` |
 ///
@@ -171,19 +171,19 @@ impl Idempotency {
         self
     }
 
-    /// How many keys are kept, 65 536 unless it is said. Beyond it new keys are answered 503.
+    /// How many keys are kept, 65 536 by default. Beyond it new keys are answered 503.
     pub fn keys_max(mut self, keys: usize) -> Self {
         self.keys_max = keys;
         self
     }
 
-    /// How many bytes of memory keys and answers take, 64 MiB unless it is said. Beyond it new keys are answered 503.
+    /// How many bytes of memory keys and answers take, 64 MiB by default. Beyond it new keys are answered 503.
     pub fn bytes_max(mut self, bytes: usize) -> Self {
         self.bytes_max = bytes;
         self
     }
 
-    /// How many bytes an answer has that is kept, 64 KiB unless it is said. Of a larger one only its status is kept, and a
+    /// The largest answer that is kept, in bytes, 64 KiB by default. Of a larger one only the status is kept, and a
     /// repetition is answered 409.
     pub fn answer_bytes_max(mut self, bytes: usize) -> Self {
         self.answer_bytes_max = bytes;

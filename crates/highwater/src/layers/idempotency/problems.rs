@@ -1,4 +1,4 @@
-//! What clients are told that use keys wrongly, as problem details (RFC 9457), in the words of the draft.
+//! The refusals for clients that use keys wrongly, as problem details (RFC 9457), in the words of the draft.
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
 

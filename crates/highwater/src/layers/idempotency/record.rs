@@ -59,7 +59,7 @@ fn length16(bytes: &[u8]) -> u16 {
     u16::try_from(bytes.len()).expect("keys and names of fields are shorter, by their limits")
 }
 
-/// The key, the fingerprint and what happened; `None` for bytes that are no record.
+/// The key, the fingerprint and what happened; `None` for bytes that are not a record.
 pub(super) fn read(record: &[u8]) -> Option<(&[u8], u128, Happened)> {
     let mut rest = record;
     let [version, kind] = take(&mut rest)?;

@@ -146,6 +146,11 @@ impl WorkerConfig {
             per_client: config.per_client(),
         }
     }
+
+    /// Whether the worker needs to know who connects.
+    pub(crate) fn needs_peers(&self) -> bool {
+        self.app.needs_peer() || !self.proxies.is_empty() || self.per_client.is_some()
+    }
 }
 
 /// Serves an application over one driver, on one thread.

@@ -25,9 +25,7 @@ impl<P: Protocol> Connection<P> {
             self.link.abort();
         }
     }
-}
 
-impl<P: Protocol> Connection<P> {
     /// It is known who the client is. If that one has as many connections as it may have, this one is reset.
     pub(in super::super) fn take_place(&mut self, of: &PerClient, metrics: &WorkerMetrics) {
         match of.enter(self.peer) {
