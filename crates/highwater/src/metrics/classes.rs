@@ -48,7 +48,7 @@ impl Answer {
     }
 }
 
-/// One endpoint's answers by method and class. All of them together are its requests.
+/// One endpoint's answers by method and class.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Classes([[Tally; CLASSES.len()]; METHODS.len()]);
@@ -72,9 +72,8 @@ pub(super) fn write(page: &mut Page, server: &Server) {
     for (route, indices) in &server.endpoints {
         for (method, method_name) in METHODS.iter().enumerate() {
             for (class, class_name) in CLASSES.iter().enumerate() {
-                let count = server.sum_endpoints(indices, |worker, at| {
-                    worker.classes()[at].0[method][class].get()
-                });
+                let count = server
+                    .sum_endpoints(indices, |endpoint| endpoint.answers.0[method][class].get());
                 if count > 0 {
                     let labels =
                         [("method", *method_name), ("route", route), ("status", class_name)];

@@ -25,17 +25,19 @@ use super::sockets::Sockets;
 use super::streams::StreamCounts;
 use super::tally::{DURATION_BOUNDS, Tally, bucket};
 
-/// How long one endpoint's requests took. The counter that every request changes and the buckets below 50 ms are in the
-/// first pair of cache lines, which the processor fetches together; slower requests need the second.
+/// One endpoint's counters. The duration that every request changes and the buckets below 50 ms are in the first pair of
+/// cache lines, which the processor fetches together; slower requests need the second.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(super) struct Endpoint {
     pub(super) nanos: Tally,
     /// Not cumulative; the exposition adds them up.
     pub(super) buckets: [Tally; DURATION_BOUNDS.len() + 1],
+    /// All together are its requests.
+    pub(super) answers: Classes,
 }
 
-const _: () = assert!(size_of::<Endpoint>() == 256);
+const _: () = assert!(size_of::<Endpoint>() == 768);
 
 /// Most listeners with a counter of their own: as many as a server may have.
 pub(crate) const LISTENERS_MAX: usize = 16;
@@ -111,8 +113,6 @@ pub(crate) struct WorkerMetrics {
     statuses: Box<[Tally]>,
     /// One per route, then the one for requests that matched none.
     endpoints: Box<[Endpoint]>,
-    /// In step with `endpoints`.
-    classes: Box<[Classes]>,
 }
 
 impl WorkerMetrics {
@@ -142,7 +142,6 @@ impl WorkerMetrics {
             rejections: Default::default(),
             statuses: (0..=STATUS_SLOTS).map(|_| Tally::default()).collect(),
             endpoints: (0..=routes).map(|_| Endpoint::default()).collect(),
-            classes: (0..=routes).map(|_| Classes::default()).collect(),
         }
     }
 
@@ -167,7 +166,7 @@ impl WorkerMetrics {
     #[inline]
     pub(crate) fn request(&self, endpoint: u16, answer: impl Into<Answer>) {
         let answer = answer.into();
-        self.classes[self.index(endpoint)].of(answer).add(1);
+        self.endpoint(endpoint).answers.of(answer).add(1);
         self.status(answer.status()).add(1);
     }
 
@@ -180,9 +179,8 @@ impl WorkerMetrics {
         for run in requests.chunk_by(|a, b| a == b) {
             let (count, (endpoint, answer)) = (run.len() as u64, run[0]);
             self.status(answer.status()).add(count);
-            let index = self.index(endpoint);
-            self.classes[index].of(answer).add(count);
-            let endpoint = &self.endpoints[index];
+            let endpoint = self.endpoint(endpoint);
+            endpoint.answers.of(answer).add(count);
             endpoint.buckets[bucket].add(count);
             endpoint.nanos.add(count.saturating_mul(nanos));
         }
@@ -199,7 +197,7 @@ impl WorkerMetrics {
     /// Records the duration of one request that was answered in a later turn than it came in.
     #[inline]
     pub(crate) fn duration(&self, endpoint: u16, nanos: u64) {
-        let endpoint = &self.endpoints[self.index(endpoint)];
+        let endpoint = self.endpoint(endpoint);
         endpoint.buckets[bucket(nanos)].add(1);
         endpoint.nanos.add(nanos);
     }
@@ -277,19 +275,14 @@ impl WorkerMetrics {
     }
 
     #[inline]
-    fn index(&self, endpoint: u16) -> usize {
+    fn endpoint(&self, endpoint: u16) -> &Endpoint {
         let unmatched = self.endpoints.len() - 1;
-        usize::from(endpoint).min(unmatched)
+        &self.endpoints[usize::from(endpoint).min(unmatched)]
     }
 
     /// All endpoints; the last one counts requests without a route.
     pub(super) fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
-    }
-
-    /// By endpoint: its answers by method and class.
-    pub(super) fn classes(&self) -> &[Classes] {
-        &self.classes
     }
 
     /// Answers by status code, then those with any other code.
@@ -299,7 +292,7 @@ impl WorkerMetrics {
 
     /// Requests so far, over all endpoints.
     pub(crate) fn requests(&self) -> u64 {
-        self.classes.iter().map(Classes::total).sum()
+        self.endpoints.iter().map(|endpoint| endpoint.answers.total()).sum()
     }
 
     /// Refusals so far with these labels.
@@ -379,7 +372,7 @@ mod tests {
         worker.request(u16::MAX, 99);
         worker.request(0, 600);
         worker.request(0, 599);
-        let requests: Vec<u64> = worker.classes().iter().map(Classes::total).collect();
+        let requests: Vec<u64> = worker.endpoints().iter().map(|e| e.answers.total()).collect();
         assert_eq!(requests, [2, 1, 2]);
         assert_eq!(worker.requests(), 5);
         assert_eq!(worker.statuses()[100].get(), 1);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use highwater_core::time::Instant;
 
-use super::counters::{STATUS_MIN, WorkerMetrics};
+use super::counters::{Endpoint, STATUS_MIN, WorkerMetrics};
 use super::exposition::{Kind, Page};
 use super::process::Process;
 use super::reasons::Row;
@@ -124,14 +124,10 @@ impl Server {
         self.workers.iter().map(|worker| counter(worker).get()).sum()
     }
 
-    /// A sum over all workers and all endpoints with one name, of what `count` reads of a worker's endpoint with an index.
-    pub(super) fn sum_endpoints(
-        &self,
-        indices: &[usize],
-        count: impl Fn(&WorkerMetrics, usize) -> u64,
-    ) -> u64 {
+    /// A sum over all workers and all endpoints with one name.
+    pub(super) fn sum_endpoints(&self, indices: &[usize], count: impl Fn(&Endpoint) -> u64) -> u64 {
         let of_worker = |worker: &Arc<WorkerMetrics>| -> u64 {
-            indices.iter().map(|&index| count(worker, index)).sum()
+            indices.iter().map(|&index| count(&worker.endpoints()[index])).sum()
         };
         self.workers.iter().map(of_worker).sum()
     }
@@ -145,7 +141,7 @@ fn requests(page: &mut Page, server: &Server, rates: &Rates) {
                 http_request_duration_seconds_count is a counter by endpoint.";
     let mut family = page.family("http_requests_by_endpoint", help, Kind::Untyped);
     for (name, indices) in &server.endpoints {
-        let count = server.sum_endpoints(indices, |worker, at| worker.classes()[at].total());
+        let count = server.sum_endpoints(indices, |endpoint| endpoint.answers.total());
         family.sample(&[("endpoint", name)], count);
     }
     let help = "Requests answered per second over the last second.";
@@ -174,14 +170,9 @@ fn durations(page: &mut Page, server: &Server) {
     let mut family = page.family("http_request_duration_seconds", help, Kind::Histogram);
     for (name, indices) in &server.endpoints {
         let buckets = bounds().enumerate().map(|(index, bound)| {
-            (
-                bound,
-                server.sum_endpoints(indices, |worker, at| {
-                    worker.endpoints()[at].buckets[index].get()
-                }),
-            )
+            (bound, server.sum_endpoints(indices, |endpoint| endpoint.buckets[index].get()))
         });
-        let nanos = server.sum_endpoints(indices, |worker, at| worker.endpoints()[at].nanos.get());
+        let nanos = server.sum_endpoints(indices, |endpoint| endpoint.nanos.get());
         family.histogram(&[("endpoint", name)], buckets, seconds(nanos));
     }
 }
