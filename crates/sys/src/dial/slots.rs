@@ -63,9 +63,9 @@ impl<T: Default> Slots<T> {
         (slot.generation == generation && slot.fd != -1).then_some(slot)
     }
 
-    /// The descriptors of all open connections.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        self.entries.iter().map(|slot| slot.fd).filter(|fd| *fd != -1)
+    /// All open connections, by index, with their descriptors.
+    pub(crate) fn open(&self) -> impl Iterator<Item = (u32, RawFd)> {
+        (0..).zip(self.entries.iter().map(|slot| slot.fd)).filter(|(_, fd)| *fd != -1)
     }
 }
 

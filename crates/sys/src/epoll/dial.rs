@@ -267,6 +267,6 @@ fn wait_precisely(epoll: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
 
 impl Drop for EpollDialer {
     fn drop(&mut self) {
-        self.slots.descriptors().for_each(socket::close);
+        self.slots.open().for_each(|(_, fd)| socket::close(fd));
     }
 }

@@ -35,7 +35,7 @@ use super::{COMPLETIONS_MAX, Refusal};
 use crate::call::context;
 use crate::dial::slots::{Slots, Sockets};
 use crate::dial::{Arrival, Dial, DialConfig, Event, Failure};
-use crate::socket::{self, RawAddr};
+use crate::socket::RawAddr;
 
 /// Size of the submission queue. Further submissions wait in a list of the ring.
 const SUBMISSIONS: u32 = 1024;
@@ -451,12 +451,21 @@ impl Dial for UringDialer {
 impl Drop for UringDialer {
     /// Cancels what is in flight and waits for it, so that no memory is freed under the kernel.
     fn drop(&mut self) {
+        // By name: the kernel finds each at once. To cancel everything, it begins its search anew for every operation, which
+        // takes half a minute for 10 000 connections.
+        let open: Vec<_> = self.slots.open().collect();
+        open.into_iter().for_each(|(index, _)| self.close(ConnId(index)));
+        if self.alarm_at != Instant::MAX {
+            self.ring.cancel(Token::ALARM);
+        }
         // A cancelled operation completes in the same call; the bound is for a broken kernel.
-        for _ in 0..1000 {
+        for attempt in 0..1000 {
             if self.in_flight == 0 {
                 break;
             }
-            self.ring.cancel_all();
+            if attempt > 0 {
+                self.ring.cancel_all();
+            }
             // The cancellation itself completes at least.
             if self.ring.enter(true).is_err() {
                 break;
@@ -469,7 +478,6 @@ impl Drop for UringDialer {
         }
         // Closes are submitted with everything else.
         let _ = self.ring.flush();
-        self.slots.descriptors().for_each(socket::close);
         if self.in_flight > 0 {
             self.buffers.leak();
             std::mem::forget(std::mem::take(&mut self.tails));

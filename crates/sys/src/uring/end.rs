@@ -12,12 +12,20 @@ use crate::socket;
 impl Drop for Uring {
     /// Cancels what is in flight and waits for it, so that no memory is freed under the kernel.
     fn drop(&mut self) {
+        // By name: the kernel finds each at once. To cancel everything, it begins its search anew for every operation, which
+        // takes half a minute for 10 000 connections.
+        let open = self.slots.iter().enumerate().filter(|(_, slot)| slot.fd != -1);
+        let open: Vec<u32> = open.map(|(index, _)| index as u32).collect();
+        open.into_iter().for_each(|index| self.shut(index));
         // A cancelled operation completes in the same call; the bound is for a broken kernel.
-        for _ in 0..1000 {
+        for attempt in 0..1000 {
             if self.is_quiet() {
                 break;
             }
-            self.ring.cancel_all();
+            // The rest: accepting, the alarm, wakes.
+            if attempt > 0 || self.slots.iter().all(|slot| !slot.is(IN_FLIGHT)) {
+                self.ring.cancel_all();
+            }
             // The cancellation itself completes at least.
             if self.ring.enter(true).is_err() {
                 break;
