@@ -288,7 +288,12 @@ impl Record {
             file.sync_all()?;
             std::fs::rename(&beside, path)
         };
-        write().map_err(|error| format!("{}: {error}", path.display()))
+        write().map_err(|error| match path.parent() {
+            Some(folder) if error.kind() == ErrorKind::NotFound => {
+                format!("{}: {error}; `mkdir -p {}` makes its folder", path.display(), folder.display())
+            }
+            _ => format!("{}: {error}", path.display()),
+        })
     }
 
     /// The file's content: indented for readers and diffs, but each row on one line, since there are hundreds.

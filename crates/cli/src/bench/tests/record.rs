@@ -61,7 +61,7 @@ fn files_that_are_no_records() {
         record(&[1.0])
             .save(&folder.0.join("no/r.json"))
             .expect_err("no folder")
-            .contains("no/r.json")
+            .contains("no` makes its folder")
     );
 }
 
