@@ -290,7 +290,11 @@ impl Record {
         };
         write().map_err(|error| match path.parent() {
             Some(folder) if error.kind() == ErrorKind::NotFound => {
-                format!("{}: {error}; `mkdir -p {}` makes its folder", path.display(), folder.display())
+                format!(
+                    "{}: {error}; `mkdir -p {}` makes its folder",
+                    path.display(),
+                    folder.display()
+                )
             }
             _ => format!("{}: {error}", path.display()),
         })

@@ -458,18 +458,8 @@ impl Drop for UringDialer {
         if self.alarm_at != Instant::MAX {
             self.ring.cancel(Token::ALARM);
         }
-        // A cancelled operation completes in the same call; the bound is for a broken kernel.
-        for attempt in 0..1000 {
-            if self.in_flight == 0 {
-                break;
-            }
-            if attempt > 0 {
-                self.ring.cancel_all();
-            }
-            // The cancellation itself completes at least.
-            if self.ring.enter(true).is_err() {
-                break;
-            }
+        let mut attempts = 0;
+        while self.in_flight > 0 && self.ring.end_more(&mut attempts) {
             while let Some(entry) = self.ring.next() {
                 let ours = matches!(entry.user_data() >> 56, CONNECT | RECEIVE | TAIL)
                     || entry.user_data() == Token::ALARM.0;

@@ -17,19 +17,8 @@ impl Drop for Uring {
         let open = self.slots.iter().enumerate().filter(|(_, slot)| slot.fd != -1);
         let open: Vec<u32> = open.map(|(index, _)| index as u32).collect();
         open.into_iter().for_each(|index| self.shut(index));
-        // A cancelled operation completes in the same call; the bound is for a broken kernel.
-        for attempt in 0..1000 {
-            if self.is_quiet() {
-                break;
-            }
-            // The rest: accepting, the alarm, wakes.
-            if attempt > 0 || self.slots.iter().all(|slot| !slot.is(IN_FLIGHT)) {
-                self.ring.cancel_all();
-            }
-            // The cancellation itself completes at least.
-            if self.ring.enter(true).is_err() {
-                break;
-            }
+        let mut attempts = 0;
+        while !self.is_quiet() && self.ring.end_more(&mut attempts) {
             while let Some(entry) = self.ring.next() {
                 self.discard(&entry);
             }

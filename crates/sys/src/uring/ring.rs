@@ -19,6 +19,9 @@ pub(super) const BUFFER_GROUP: u16 = 0;
 
 const GETEVENTS: u32 = 1 << 0;
 
+/// How often everything is cancelled at the end of a ring.
+const END_ATTEMPTS_MAX: u32 = 1000;
+
 pub(super) struct Ring {
     io: IoUring,
     /// Entries that did not fit into the submission queue, in order; and whether each is linked to the next.
@@ -253,6 +256,18 @@ impl Ring {
         let entry = opcode::AsyncCancel2::new(all).build().user_data(Token::CANCEL.0);
         // SAFETY: points to nothing.
         unsafe { self.push(&entry) }
+    }
+
+    /// Makes the kernel report operations that have been cancelled, to be reaped afterwards: at the end of a ring. Cancels
+    /// everything, and counts that in `attempts`, only when nothing is on its way any more. False: the kernel is broken.
+    pub(super) fn end_more(&mut self, attempts: &mut u32) -> bool {
+        let is_stuck = !self.has_submissions() && !self.has_work();
+        if is_stuck {
+            *attempts += 1;
+            self.cancel_all();
+        }
+        // The cancellation itself completes at least.
+        *attempts <= END_ATTEMPTS_MAX && self.enter(is_stuck).is_ok()
     }
 
     pub(super) fn close(&mut self, fd: RawFd, token: Token) {
