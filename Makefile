@@ -162,6 +162,11 @@ bench-protocols: bench-build ## Measure TLS, handshakes, HTTP/2 and WebSocket be
 	bench/build.sh highwater axum
 	$(call bench_run,protocols)
 
+.PHONY: bench-resident
+bench-resident: bench-build ## Measure the memory of ten thousand connections over HTTP/2, WebSocket and TLS, beside axum, nine minutes
+	bench/build.sh highwater axum
+	$(call bench_run,resident)
+
 .PHONY: bench-todos
 bench-todos: bench-build ## Measure lists and durable writes of the Todo service, four minutes
 	cargo build --release --locked -p highwater-todos -p highwater-arena
