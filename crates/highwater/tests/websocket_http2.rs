@@ -15,11 +15,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use h2::Reason;
+use highwater::cookies::Key;
+use highwater::layer::around;
+use highwater::layers::{csrf, csrf_tokens, request_id, security_headers};
 use highwater::metrics::Metrics;
 use highwater::server::TransportChoice;
 use highwater::{
-    Closed, Error, FromRequest, Limits, Request, Response, Router, Running, Server, ServerConfig,
-    State, StatusCode, WebSocket, WebSocketUpgrade, websocket,
+    Closed, Error, FromRequest, Limits, Next, OwnedRequest, Request, Response, Router, Running,
+    Server, ServerConfig, State, StatusCode, WebSocket, WebSocketUpgrade, websocket,
 };
 use highwater_core::websocket::Kind;
 use http::Method;
@@ -302,12 +305,43 @@ on_each_transport! {
         }
     }
 
+    /// Purpose: layers against forged requests let a WebSocket pass, as they do over HTTP/1.1, and its handler refuses pages of
+    /// other sites. Layers that wait and layers that change answers stand around it as around any handler.
+    fn behind_layers(transport) {
+        async fn waits(request: OwnedRequest, next: Next) -> Response {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            next.run(request).await
+        }
+        let router = Router::new()
+            .layer(around(waits))
+            .layer(csrf())
+            .layer(csrf_tokens(Key::from(&[7; 64])))
+            .layer(request_id())
+            .layer(security_headers())
+            .get("/ws", websocket(echo));
+        let (mut server, _) = start(router, config(transport));
+        with_client(server.address(), async |client| {
+            let mut socket = client.open("/ws").await;
+            assert!(socket.fields.contains_key("x-request-id"), "{:?}", socket.fields);
+            socket.text("x").await;
+            assert_eq!(socket.hear().await, Heard::Text("x".into()));
+            let foreign = [("origin", "https://elsewhere.example"), ("sec-fetch-site", "cross-site")];
+            let refused = client.connect("/ws", &foreign).await.err().expect("it is refused");
+            assert_eq!(refused.status, 403);
+            let said = String::from_utf8_lossy(&refused.content).into_owned();
+            assert!(said.contains("origin_not_allowed"), "the handler says so: {said}");
+        });
+        server.stop().expect("it served");
+    }
+
     /// Purpose: a server without a WebSocket does not say that it takes a CONNECT, and to one that comes nevertheless it is
     /// what RFC 9113 makes of it.
     fn a_server_without_websockets(transport) {
         let (mut server, _) = start(Router::new().get("/page", || "a page"), config(transport));
         with_client(server.address(), async |client| {
             assert!(!client.may_connect());
+            let refused = client.connect("/page", &[]).await.err().expect("it is refused");
+            assert_eq!((refused.status, refused.reset), (0, Some(Reason::PROTOCOL_ERROR)));
             is_alive(&client).await;
         });
         server.stop().expect("it served");

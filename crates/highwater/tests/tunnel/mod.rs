@@ -29,7 +29,9 @@ pub(crate) struct Client(SendRequest<Bytes>);
 /// An answer that opens no tunnel, with its content.
 #[derive(Debug)]
 pub(crate) struct Refused {
+    /// 0 if the stream was reset instead.
     pub(crate) status: u16,
+    pub(crate) reset: Option<Reason>,
     pub(crate) fields: HeaderMap,
     pub(crate) content: Vec<u8>,
 }
@@ -123,7 +125,14 @@ impl Client {
         request.extensions_mut().insert(Protocol::from(protocol));
         let mut client = self.0.clone().ready().await.expect("it is open");
         let (answer, sender) = client.send_request(request, false).expect("it is open");
-        let (head, receiver) = answer.await.expect("it answers").into_parts();
+        let (head, receiver) = match answer.await {
+            Ok(answer) => answer.into_parts(),
+            Err(error) => {
+                let reset = Some(error.reason().expect("a reset"));
+                let (fields, content) = Default::default();
+                return Err(Refused { status: 0, reset, fields, content });
+            }
+        };
         if head.status != StatusCode::OK {
             return Err(refused(head, receiver).await);
         }
@@ -153,7 +162,7 @@ async fn refused(head: http::response::Parts, mut body: RecvStream) -> Refused {
         body.flow_control().release_capacity(piece.len()).expect("it came");
         content.extend_from_slice(&piece);
     }
-    Refused { status: head.status.as_u16(), fields: head.headers, content }
+    Refused { status: head.status.as_u16(), reset: None, fields: head.headers, content }
 }
 
 impl Socket {
