@@ -273,6 +273,26 @@ fn the_end_of_the_connection_breaks_it() {
     assert_eq!(scene.seen, ["DATA 1 0 end", "RST_STREAM 1 NO_ERROR", "closed"]);
 }
 
+/// Purpose: a peer may open both windows again after each message, however many and small they are; as many frames without a
+/// message are too many.
+#[test]
+fn windows_opened_after_each_message() {
+    for has_messages in [true, false] {
+        let mut scene = open();
+        let rate = scene.limits.http2.control_per_second;
+        for _ in 0..10 * rate {
+            if has_messages {
+                push(&mut scene, 1, b"tick");
+            }
+            for id in [0, 1] {
+                scene.receive(&Scene::frame(8, 0, id, &[0, 0, 0, 4]));
+            }
+        }
+        let is_over = scene.seen.iter().any(|line| line.contains("ENHANCE_YOUR_CALM"));
+        assert_eq!(is_over, !has_messages);
+    }
+}
+
 /// Purpose: a peer that takes nothing loses the stream when the time for writing is over, as an answer is lost.
 #[test]
 fn a_peer_that_does_not_read() {

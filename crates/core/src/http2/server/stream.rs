@@ -73,6 +73,8 @@ impl Stream<'_> {
         if !is_alone || !is_short || !self.state.send_now(self.link, index, piece, false) {
             let content = shared.unwrap_or_else(|| Bytes::copy_from_slice(piece));
             self.state.send_later(index, content);
+        } else {
+            self.state.calm.sent();
         }
         Ok(())
     }
