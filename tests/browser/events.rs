@@ -5,7 +5,12 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use highwater::sse::{Event, LastEventId, Sse};
-use highwater::{Closed, Html, Router, Running, Server, ServerConfig, WebSocket, websocket};
+use highwater::{
+    Closed, Error, FromRequest, Html, Request, Router, Running, Server, ServerConfig, Tls,
+    WebSocket, websocket,
+};
+
+use serde_json::json;
 
 use super::browser::Browser;
 
@@ -33,25 +38,54 @@ async fn events(last: LastEventId) -> Sse {
     })
 }
 
-fn serve() -> Running {
-    let router = Router::new()
+/// The version of HTTP by which a request has come.
+struct Version(String);
+
+impl FromRequest for Version {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Ok(Version(format!("{:?} {}", request.version(), request.method())))
+    }
+}
+
+/// Says how it was opened, and no more.
+async fn says_how(mut socket: WebSocket, Version(version): Version) -> Result<(), Closed> {
+    socket.send(version).await
+}
+
+fn router() -> Router {
+    Router::new()
         .get("/", || {
             Html("<!DOCTYPE html><link rel=\"icon\" href=\"data:,\"><title>events</title>")
         })
         .get("/ws", websocket(echo).protocols(["chat.v2"]))
-        .get("/events", events);
-    let config = ServerConfig {
+        .get("/how", websocket(says_how))
+        .get("/events", events)
+}
+
+fn config() -> ServerConfig {
+    ServerConfig {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         metrics: None,
         workers: NonZeroUsize::new(1),
         ..ServerConfig::default()
-    };
-    Server::new(router).config(config).start().expect("loopback has free ports")
+    }
+}
+
+fn serve() -> Running {
+    Server::new(router()).config(config()).start().expect("loopback has free ports")
+}
+
+/// The same over TLS, where browsers speak HTTP/2.
+fn serve_secured() -> Running {
+    let listen = vec!["127.0.0.1:0,tls".parse().expect("it is an address")];
+    let server = Server::new(router()).tls(Tls::self_signed());
+    let config = ServerConfig { listen, ..config() };
+    server.config(config).start().expect("loopback has free ports")
 }
 
 /// Opens a socket, says text, bytes and `close`, and notes what it hears.
 const TALK: &str = "window.heard = []; (() => {
-  const socket = new WebSocket('ws://' + location.host + '/ws', ['chat.v1', 'chat.v2']);
+  const socket = new WebSocket(location.origin.replace('http', 'ws') + '/ws', ['chat.v1', 'chat.v2']);
   socket.binaryType = 'arraybuffer';
   socket.onopen = () => {
     heard.push('open ' + socket.protocol);
@@ -68,6 +102,13 @@ const FOREIGN: &str = "window.foreign = ''; (() => {
   const socket = new WebSocket('ws://localhost:' + location.port + '/ws');
   socket.onopen = () => { foreign = 'open'; };
   socket.onclose = ({code}) => { foreign = 'closed ' + code; };
+})()";
+
+/// Asks a socket how it was opened.
+const HOW: &str = "window.how = ''; (() => {
+  const socket = new WebSocket(location.origin.replace('http', 'ws') + '/how');
+  socket.onmessage = ({data}) => { how = data; };
+  socket.onclose = ({code}) => { how += ', closed ' + code; };
 })()";
 
 /// Listens until it has come back twice.
@@ -96,6 +137,26 @@ fn a_page_talks() {
     browser.value(FOREIGN);
     browser.until("foreign !== ''");
     assert_eq!(browser.value("foreign"), "closed 1006");
+    drop(browser);
+    server.stop().expect("it served");
+}
+
+/// Purpose: over TLS a browser speaks HTTP/2, and opens its WebSockets on streams by itself; a page notices nothing of it.
+#[test]
+fn a_page_talks_over_http2() {
+    let Some(mut browser) = Browser::start() else { return };
+    let mut server = serve_secured();
+    browser.call("Security.setIgnoreCertificateErrors", json!({ "ignore": true }));
+    browser.open(&format!("https://{}/", server.address()));
+    browser.until("document.title === 'events'");
+    browser.value(TALK);
+    browser.until("heard.length === 4");
+    let expected = "open chat.v2|tide ⇑ high|bytes 100000|closed 4321 as you wish true";
+    assert_eq!(browser.value("heard.join('|')"), expected);
+    browser.value(HOW);
+    browser.until("how.includes('closed')");
+    assert_eq!(browser.value("how"), "HTTP/2.0 CONNECT, closed 1000");
+    assert_eq!(browser.complaints(), []);
     drop(browser);
     server.stop().expect("it served");
 }

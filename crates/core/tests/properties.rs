@@ -72,6 +72,7 @@ fn assert_copies_alike(head: &Head<'_>) {
     assert_eq!(copy.authority(), head.authority());
     assert_eq!(copy.names_deadline(), head.names_deadline());
     assert_eq!(copy.asks_upgrade(), head.asks_upgrade());
+    assert_eq!(copy.is_extended_connect(), head.is_extended_connect());
 }
 
 /// Serves the next thing; returns whether there was one.

@@ -68,7 +68,7 @@ fn number(value: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Fields, Method, OwnedHead, Version};
+    use super::super::{Fields, Method, OwnedHead, Upgrade, Version};
     use super::*;
     use alloc::vec::Vec;
 
@@ -83,7 +83,7 @@ mod tests {
             version: Version::Http11,
             names_deadline: false,
             names_request_id: false,
-            asks_upgrade: false,
+            upgrade: Upgrade::None,
             given_id: None,
             fields: Fields { bytes: &[], spans: &[] },
         });

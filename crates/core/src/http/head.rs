@@ -10,6 +10,25 @@ use super::version::Version;
 /// The name, in lower case, of the field with a request's id.
 pub(crate) const REQUEST_ID: &[u8] = b"x-request-id";
 
+/// How a request asks to go on in another protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Upgrade {
+    #[default]
+    None,
+    /// By the field `Upgrade` (RFC 9110 §7.8).
+    Field,
+    /// By extended CONNECT (RFC 8441 §4).
+    Connect,
+}
+
+impl Upgrade {
+    /// That of a request which may have a valid field `Upgrade`.
+    #[inline]
+    pub(crate) fn by_field(has_field: bool) -> Self {
+        if has_field { Upgrade::Field } else { Upgrade::None }
+    }
+}
+
 /// A request's head: method, target and fields. The decoder of a protocol makes it; method, target and the
 /// fields' names are ASCII.
 #[derive(Clone, Copy)]
@@ -26,7 +45,7 @@ pub struct Head<'a> {
     pub(crate) names_deadline: bool,
     /// There is a field with the request's id.
     pub(crate) names_request_id: bool,
-    pub(crate) asks_upgrade: bool,
+    pub(crate) upgrade: Upgrade,
     /// The id that the server has given the request; mostly none.
     pub(crate) given_id: Option<&'a [u8]>,
     pub(crate) fields: Fields<'a>,
@@ -49,10 +68,11 @@ impl<'a> Head<'a> {
         text(self.target)
     }
 
-    /// The requested server, as `host [":" port]`: the target of a `CONNECT`, else the value of `Host`. If a protocol
-    /// sends it in another way, its decoder writes it as that field. `None` if it is missing, as HTTP/1.0 allows.
+    /// The requested server, as `host [":" port]`: the target of a `CONNECT` that names a server, else the value of
+    /// `Host`. If a protocol sends it in another way, its decoder writes it as that field. `None` if it is missing, as
+    /// HTTP/1.0 allows.
     pub fn authority(&self) -> Option<&'a str> {
-        if self.method == Method::Connect {
+        if self.method == Method::Connect && !self.is_extended_connect() {
             return Some(self.target());
         }
         self.fields.get("host").and_then(|host| core::str::from_utf8(host).ok())
@@ -127,11 +147,19 @@ impl<'a> Head<'a> {
         self.fields
     }
 
-    /// Whether the peer offers to speak other protocols on this connection: `Upgrade` names them, and
-    /// `Connection` names `Upgrade`. Never in HTTP/1.0, where the field must be ignored (RFC 9110 §7.8).
+    /// Whether the peer asks to go on in another protocol. In HTTP/1.1 it offers some: `Upgrade` names them, and
+    /// `Connection` names `Upgrade`. Never in HTTP/1.0, where the field must be ignored (RFC 9110 §7.8). HTTP/2 has no such
+    /// field, but [extended CONNECT](Head::is_extended_connect).
     #[inline]
     pub fn asks_upgrade(&self) -> bool {
-        self.asks_upgrade
+        self.upgrade != Upgrade::None
+    }
+
+    /// Whether it is an extended CONNECT: a request with a path whose stream is to carry WebSocket
+    /// (RFC 8441 §4, §5). Its method is `CONNECT`.
+    #[inline]
+    pub fn is_extended_connect(&self) -> bool {
+        self.upgrade == Upgrade::Connect
     }
 }
 

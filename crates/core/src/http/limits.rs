@@ -79,6 +79,10 @@ pub struct Http2Limits {
     /// so many per second on average, ten times as many at once, and four more for each frame that does
     /// (CVE-2019-9512, -9515, -9518). 1000.
     pub control_per_second: u32,
+    /// Whether clients may open WebSockets on streams (RFC 8441): `SETTINGS_ENABLE_CONNECT_PROTOCOL` is announced. A
+    /// server sets it if its application has a route for WebSockets. Otherwise the pseudo-field `:protocol` is malformed,
+    /// as in RFC 9113. Off.
+    pub extended_connect: bool,
 }
 
 impl Default for Http2Limits {
@@ -90,6 +94,7 @@ impl Default for Http2Limits {
             unsent_max: 16 * 1024 * 1024,
             resets_per_second: 100,
             control_per_second: 1000,
+            extended_connect: false,
         }
     }
 }

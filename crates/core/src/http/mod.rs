@@ -38,5 +38,5 @@ pub use version::Version;
 
 pub(crate) use deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};
 pub(crate) use fields::Span;
-pub(crate) use head::REQUEST_ID;
+pub(crate) use head::{REQUEST_ID, Upgrade};
 pub(crate) use trailers::is_left_out;

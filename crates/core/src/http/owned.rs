@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::deadline_field::names_deadline;
 use super::fields::OwnedFields;
-use super::head::Head;
+use super::head::{Head, Upgrade};
 use super::method::Method;
 use super::reply::FieldWriter;
 use super::version::Version;
@@ -17,7 +17,7 @@ pub struct OwnedHead {
     method: Method,
     version: Version,
     names_deadline: bool,
-    asks_upgrade: bool,
+    upgrade: Upgrade,
     /// See [`Head::with_id`].
     given_id: Option<Box<[u8]>>,
     /// The method's token, and behind it the target.
@@ -39,7 +39,7 @@ impl OwnedHead {
             method: head.method,
             version: head.version,
             names_deadline: head.names_deadline,
-            asks_upgrade: head.asks_upgrade,
+            upgrade: head.upgrade,
             given_id: head.given_id.map(Box::from),
             target_start: head.method_token.len(),
             path_start: line.len() - head.path_on.len(),
@@ -60,7 +60,7 @@ impl OwnedHead {
             method: Method::from_token(method.as_bytes()),
             version: Version::Http11,
             names_deadline,
-            asks_upgrade: false,
+            upgrade: Upgrade::None,
             given_id: None,
             line: [method.as_bytes(), target.as_bytes()].concat().into_boxed_slice(),
             target_start: method.len(),
@@ -83,7 +83,7 @@ impl OwnedHead {
             names_deadline: self.names_deadline,
             // Fields may have changed; a lookup is cheap here.
             names_request_id: true,
-            asks_upgrade: self.asks_upgrade,
+            upgrade: self.upgrade,
             given_id: self.given_id.as_deref(),
             fields: self.fields.fields(),
         }
@@ -147,7 +147,7 @@ mod tests {
             version: Version::Http11,
             names_deadline: false,
             names_request_id: false,
-            asks_upgrade: true,
+            upgrade: Upgrade::Field,
             given_id: None,
             fields: Fields { bytes: &[], spans: &[] },
         });

@@ -54,6 +54,8 @@ pub enum Reject {
     Expectation,
     /// The header section is too large or has too many fields (RFC 6585 §5).
     HeaderTooLarge,
+    /// An extended CONNECT to another protocol than WebSocket (RFC 8441 §4; RFC 9220 §3 recommends the status).
+    Protocol,
 }
 
 impl Reject {
@@ -65,6 +67,7 @@ impl Reject {
             Reject::UriTooLong => 414,
             Reject::Expectation => 417,
             Reject::HeaderTooLarge => 431,
+            Reject::Protocol => 501,
             Reject::VersionUnsupported => 505,
             _ => 400,
         }
@@ -78,6 +81,7 @@ impl Reject {
             414 => "uri_too_long",
             417 => "expectation_failed",
             431 => "header_too_large",
+            501 => "not_implemented",
             505 => "version_not_supported",
             _ => "malformed_request",
         }
@@ -111,6 +115,7 @@ impl Reject {
             Reject::UriTooLong => "the request target is too long",
             Reject::Expectation => "the only expectation supported is 100-continue",
             Reject::HeaderTooLarge => "the header section is too large or has too many fields",
+            Reject::Protocol => "the only protocol that a CONNECT can name here is websocket",
         }
     }
 }

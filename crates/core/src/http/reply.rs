@@ -67,7 +67,8 @@ pub enum Payload<'a> {
     Shared(Bytes),
     /// Content that follows piece by piece, of this length if it is known.
     Stream(Option<u64>),
-    /// None: the connection now belongs to another protocol (status 101).
+    /// None: the connection now belongs to another protocol (status 101). In HTTP/2 it is the stream that does, and
+    /// the status that is sent is 200 (RFC 8441 §5).
     Upgrade,
 }
 

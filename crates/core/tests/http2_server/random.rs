@@ -5,25 +5,36 @@ use highwater_core::prng::Prng;
 use highwater_core::protocol::{Protocol as _, Stream as _, StreamId};
 
 use crate::scene::Scene;
+use crate::tunnels::{accept_now as accept, connect_bytes as connect};
 
 /// Purpose: whatever frames come, nothing panics, what is sent can be read, memory stays bounded, and every request that
 /// is begun can be answered.
 #[test]
 fn any_frames() {
-    let (mut answered, mut ended) = (0, 0);
+    let (mut answered, mut ended, mut tunnelled) = (0, 0, 0);
     for seed in 0..3_000 {
         let mut prng = Prng::from_seed(seed);
         let mut scene = Scene::open();
         scene.limits.http2.streams_max = 20;
-        let mut next = 1;
+        scene.limits.http2.extended_connect = true;
+        let (mut next, mut tunnels) = (1, Vec::new());
         for _ in 0..1 + prng.below(60) {
-            let bytes = frame(&mut scene, &mut prng, &mut next);
+            let bytes = frame(&mut scene, &mut prng, &mut next, &mut tunnels);
             let part = if prng.chance(1, 2) { usize::MAX } else { 1 + prng.below(30) as usize };
             bytes.chunks(part.min(bytes.len())).for_each(|piece| scene.receive(piece));
             for id in 1..40 {
-                let Scene { server, link, now, .. } = &mut scene;
+                let Scene { server, link, now, limits, .. } = &mut scene;
                 let mut stream = server.stream(link, StreamId(id));
+                let is_open = stream.has_left_http();
+                tunnelled += usize::from(is_open);
                 match prng.below(30) {
+                    0..10 if stream.is_reply_owed() && tunnels.contains(&id) => {
+                        accept(&mut scene, id)
+                    }
+                    2 if is_open && prng.chance(1, 4) => {
+                        stream.finish_body(limits, *now, |_| {}).expect("it has no length");
+                    }
+                    3 if is_open => stream.push_body(&[b't'; 4_000]).expect("it has no length"),
                     0 if stream.is_reply_owed() => scene.respond(id, 200, b"an answer"),
                     1 => stream.allow_body(prng.below(3) as usize * 5_000, *now),
                     2 if prng.chance(1, 4) => stream.reset(),
@@ -36,8 +47,11 @@ fn any_frames() {
         scene.link.on_eof();
         scene.read_on();
         for id in 1..1_000 {
-            let Scene { server, link, .. } = &mut scene;
-            if server.stream(link, StreamId(id)).is_reply_owed() {
+            let Scene { server, link, now, limits, .. } = &mut scene;
+            let mut stream = server.stream(link, StreamId(id));
+            if stream.has_left_http() {
+                stream.finish_body(limits, *now, |_| {}).expect("it has no length");
+            } else if stream.is_reply_owed() {
                 scene.respond(id, 200, b"late");
             }
         }
@@ -45,11 +59,14 @@ fn any_frames() {
         answered += scene.seen.iter().filter(|line| line.starts_with("HEADERS")).count();
         ended += usize::from(scene.seen.last().is_some_and(|line| line == "closed"));
     }
-    assert!(answered > 8_000 && ended > 1_500, "{answered} {ended}");
+    assert!(
+        answered > 8_000 && ended > 1_500 && tunnelled > 1_000,
+        "{answered} {ended} {tunnelled}"
+    );
 }
 
-/// One frame, mostly one that is allowed. `next` is the next stream.
-fn frame(scene: &mut Scene, prng: &mut Prng, next: &mut u32) -> Vec<u8> {
+/// One frame, mostly one that is allowed. `next` is the next stream; those that ask for a tunnel are added to `tunnels`.
+fn frame(scene: &mut Scene, prng: &mut Prng, next: &mut u32, tunnels: &mut Vec<u32>) -> Vec<u8> {
     let is_last = prng.chance(1, 2);
     let choice = if *next == 1 { 0 } else { prng.below(40) };
     let known = 1 + 2 * prng.below(1 + u64::from(*next / 2)) as u32;
@@ -64,6 +81,10 @@ fn frame(scene: &mut Scene, prng: &mut Prng, next: &mut u32) -> Vec<u8> {
             let path = ["/", "/later", "/stream", "/large", "/204"][prng.below(5) as usize];
             let new = if prng.chance(1, 100) { id | 1 } else { *next };
             *next = (*next).max(new + 2);
+            if prng.chance(1, 5) {
+                tunnels.push(new);
+                return connect(scene, new);
+            }
             scene.request(new, method, path, is_last)
         }
         10..12 => Scene::frame(8, 0, 0, &(1 + prng.below(100_000) as u32).to_be_bytes()),

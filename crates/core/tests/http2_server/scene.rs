@@ -35,6 +35,8 @@ pub(crate) struct Scene {
     pub(crate) content: std::collections::BTreeMap<u32, Vec<u8>>,
     /// What handlers have been given, one line each.
     pub(crate) handled: Vec<String>,
+    /// The settings of the server.
+    pub(crate) settings: Vec<Setting>,
     /// The windows that were opened: stream, and how much.
     pub(crate) windows: Vec<(u32, u32)>,
     /// Bytes that the client has not read are not taken.
@@ -65,6 +67,7 @@ impl Scene {
             seen: Vec::new(),
             content: Default::default(),
             handled: Vec::new(),
+            settings: Vec::new(),
             windows: Vec::new(),
             is_stuck: false,
         }
@@ -178,7 +181,14 @@ impl Scene {
                     self.handled.push(format!("failed {} {reject:?}", id.0));
                     continue;
                 }
-                other => panic!("{other:?}"),
+                Next::Raw(bytes) => {
+                    self.handled.push(format!("raw {} {}", id.0, bytes.len()));
+                    continue;
+                }
+                Next::RawEnd => {
+                    self.handled.push(format!("raw end {}", id.0));
+                    continue;
+                }
             };
             if let Some((status, content)) = answer {
                 self.respond(id.0, status, &content);
@@ -241,6 +251,10 @@ impl Scene {
                     self.windows.push((stream, increment));
                     continue;
                 }
+                Frame::Settings(settings) => {
+                    self.settings.extend(settings.iter());
+                    continue;
+                }
                 _ => continue,
             };
             self.seen.push(line);
@@ -280,6 +294,7 @@ fn answer(request: &Request<'_>) -> Option<(u16, Vec<u8>)> {
         Body::Streamed => &[],
     };
     Some(match (head.method(), head.path()) {
+        (Method::Connect, "/tunnel") => return None,
         (Method::Connect, _) => (405, b"nope".to_vec()),
         (_, "/later" | "/stream") => return None,
         (_, "/204") => (204, Vec::new()),

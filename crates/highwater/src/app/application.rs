@@ -51,6 +51,9 @@ pub(crate) struct Shared {
     pub(super) scopes: Vec<Scope>,
     pub(super) wants_peer: bool,
     pub(super) wants_runtime: bool,
+    /// Some endpoint takes an extended CONNECT, and none is a service: a browser that may send one opens all WebSockets so,
+    /// those of a service, too.
+    pub(super) takes_connect: bool,
     /// Some endpoint has a limit of its own, or of its group.
     pub(super) has_limits: bool,
     /// The automatic limits, and their names in metrics.
@@ -86,6 +89,8 @@ pub(super) struct Endpoint {
     pub(super) is_covered: bool,
     pub(super) kind: Kind,
     pub(super) body: BodyUse,
+    /// It is called for an extended CONNECT.
+    pub(super) takes_connect: bool,
     pub(super) body_max: Option<u64>,
     pub(super) priority: Priority,
     /// Always served.

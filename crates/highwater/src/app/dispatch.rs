@@ -174,6 +174,11 @@ impl App {
         })
     }
 
+    /// Whether clients are told that they can send an extended CONNECT (RFC 8441 §3).
+    pub(crate) fn takes_connect(&self) -> bool {
+        self.shared.takes_connect
+    }
+
     /// Whether the peers' addresses have to be looked up.
     pub(crate) fn needs_peer(&self) -> bool {
         self.shared.wants_peer

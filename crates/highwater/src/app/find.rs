@@ -56,7 +56,9 @@ impl Shared {
         let path = match (head.method(), head.path()) {
             (Method::Options, "*") => return Target::OptionsAll,
             // The server is not a proxy, and the target names no resource.
-            (Method::Connect, _) => return Target::NotImplemented(0),
+            (Method::Connect, _) if !head.is_extended_connect() => {
+                return Target::NotImplemented(0);
+            }
             (_, path) => path,
         };
         if self.trailing_slash != TrailingSlash::Strict
@@ -70,7 +72,10 @@ impl Shared {
             };
         }
         let scope = self.prefixes.find(path, &mut Params::new()).map_or(0, |(_, &scope)| scope);
-        match self.fallbacks[usize::from(scope)] {
+        let takes = |endpoint: &u16| {
+            head.method() != Method::Connect || self.endpoints[usize::from(*endpoint)].takes_connect
+        };
+        match self.fallbacks[usize::from(scope)].filter(takes) {
             Some(endpoint) => Target::Endpoint(endpoint),
             None => Target::NotFound(scope),
         }

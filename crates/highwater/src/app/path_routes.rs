@@ -16,7 +16,10 @@ pub(super) struct PathRoutes {
 
 impl PathRoutes {
     /// The table of this path, with everything that falls back on another method written out.
-    pub(super) fn methods(&self, path: PathId) -> Methods {
+    ///
+    /// A CONNECT with a path is an extended one: in HTTP/2 it is what opens a WebSocket, in place of a GET (RFC 8441 §5). So
+    /// it goes to the route for GET, but to no endpoint that does not say that it takes one.
+    pub(super) fn methods(&self, path: PathId, takes_connect: impl Fn(u16) -> bool) -> Methods {
         let of = |method: &str| {
             let own = self.by_method.iter().find(|(existing, _)| existing.as_str() == method);
             own.map(|(_, endpoint)| *endpoint)
@@ -26,6 +29,8 @@ impl PathRoutes {
             let fallback = if method == CoreMethod::Head { of("GET") } else { None };
             named[method as usize] = of(method.as_str()).or(fallback).or(self.any);
         }
+        let mut connect = [of("CONNECT"), of("GET"), self.any].into_iter().flatten();
+        named[CoreMethod::Connect as usize] = connect.find(|endpoint| takes_connect(*endpoint));
         let others = self.by_method.iter().filter(|(method, _)| !has_name(method));
         let others = others.map(|(method, endpoint)| (method.as_str().into(), *endpoint));
         Methods { named, others: others.collect(), path }

@@ -383,6 +383,10 @@ impl Response {
                     .with_header(header::UPGRADE, value.clone()));
             }
         }
+        if wanted.clone().next().is_none() {
+            let problem = "an answer goes on in another protocol, and the request asks for none";
+            return Err(Error::internal(problem));
+        }
         if !asked.is_complete {
             let message = "a request that asks for another protocol has no content here";
             return Err(Error::bad_request(message));
@@ -425,7 +429,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) is_head: bool,
     /// All of its content has arrived.
     pub(crate) is_complete: bool,
-    /// The protocols that it offers (`Upgrade`), in a list (RFC 9110 §7.8).
+    /// The protocols that it asks for, in a list: by `Upgrade` (RFC 9110 §7.8), or an extended CONNECT (RFC 8441 §4).
     pub(crate) upgrade: &'a [u8],
 }
 

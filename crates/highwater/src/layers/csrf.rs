@@ -62,7 +62,9 @@ impl Csrf {
     }
 
     fn judge(&self, request: &Request<'_>) -> Result<(), Error> {
-        if matches!(request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+        let method = request.method();
+        // A CONNECT opens a WebSocket, as a GET does in HTTP/1.1: its handler looks at the origin itself.
+        if matches!(method, Method::GET | Method::HEAD | Method::OPTIONS | Method::CONNECT) {
             return Ok(());
         }
         let fields = request.headers();

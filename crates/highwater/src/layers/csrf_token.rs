@@ -68,7 +68,10 @@ impl CsrfTokens {
     fn on_request(&self, request: &Request<'_>) -> ControlFlow<Response> {
         let known = received(request).signed(&self.key).get(COOKIE);
         let known = known.map(|cookie| cookie.value().to_owned());
-        let is_safe = matches!(request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let method = request.method();
+        // A CONNECT opens a WebSocket, as a GET does in HTTP/1.1.
+        let is_safe =
+            matches!(method, Method::GET | Method::HEAD | Method::OPTIONS | Method::CONNECT);
         let is_repeated =
             |token: &String| repeated(request).is_some_and(|given| same(given, token));
         if !is_safe && !known.as_ref().is_some_and(is_repeated) {

@@ -62,7 +62,8 @@
 //!
 //! **Upgrades.** A request with an `Upgrade` field carries a `hyper::upgrade::OnUpgrade`, so axum's
 //! `WebSocketUpgrade` works over HTTP/1.1 (`upgrade.rs` says how). WebSockets over HTTP/2 (RFC 8441) are not offered to
-//! clients.
+//! clients where a service is mounted, not for native routes either: a client that may open one so would open all so, and
+//! what axum looks for then, `hyper::ext::Protocol`, comes with hyper's own HTTP/2 only.
 //!
 //! **Clients with certificates** (feature `tls`). What they have shown is in the request's extensions, as
 //! [`PeerCertificates`](crate::PeerCertificates).

@@ -58,6 +58,7 @@ impl Asked {
 impl<const PEER: bool> FromRequest for Incoming<PEER> {
     const BODY: BodyUse = BodyUse::Streamed;
     const PEER: bool = PEER;
+    const SERVICE: bool = true;
 
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         let mut parts = to_parts(request)?;

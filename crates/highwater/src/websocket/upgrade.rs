@@ -1,4 +1,4 @@
-//! Does this request open a WebSocket, and may it (RFC 6455 §4.2)?
+//! Does this request open a WebSocket, and may it (RFC 6455 §4.2, over HTTP/2 RFC 8441 §5)?
 
 use std::fmt;
 
@@ -32,17 +32,21 @@ const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 /// # app.build().unwrap();
 /// ```
 ///
+/// In HTTP/1.1 the handshake is a GET with the field `Upgrade`. In HTTP/2 it is an extended CONNECT (RFC 8441), which goes to
+/// the route for GET: a request's method is `CONNECT` then, and nothing else differs for handlers.
+///
 /// A request that is not a handshake is answered:
 ///
 /// | the request | is answered |
 /// |---|---|
-/// | does not ask for `Upgrade: websocket` | 426, with `Upgrade: websocket` |
-/// | has another `Sec-WebSocket-Version` than 13 | 426, with `Sec-WebSocket-Version: 13` |
-/// | has no valid `Sec-WebSocket-Key`, another method than `GET`, or is HTTP/1.0 | 400 |
+/// | does not ask for `Upgrade: websocket`, and is no extended CONNECT | 426, with `Upgrade: websocket` in HTTP/1.1 |
+/// | has another `Sec-WebSocket-Version` than 13 | 426, in HTTP/2 400, with `Sec-WebSocket-Version: 13` |
+/// | has no valid `Sec-WebSocket-Key` in HTTP/1.1, another method than `GET`, or is HTTP/1.0 | 400 |
 /// | comes from a page of another origin | 403; see [`origins`](WebSocketUpgrade::origins) |
 pub struct WebSocketUpgrade {
     pub(super) options: Options,
-    accept: HeaderValue,
+    /// The answer to the client's key; HTTP/2 has none.
+    accept: Option<HeaderValue>,
     /// What the client offers, in its order.
     offered: Vec<String>,
     origin: Option<String>,
@@ -51,29 +55,16 @@ pub struct WebSocketUpgrade {
 }
 
 impl FromRequest for WebSocketUpgrade {
+    const CONNECT: bool = true;
+
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        if !lists(request, "upgrade", "websocket") {
-            return Err(upgrade_required("this resource speaks WebSocket, and nothing else"));
-        }
-        if request.method() != Method::GET || request.version() < Version::HTTP_11 {
-            return Err(Error::bad_request("a WebSocket begins with GET, in HTTP/1.1"));
-        }
-        if !lists(request, "connection", "upgrade") {
-            return Err(Error::bad_request("the field Connection does not say `upgrade`"));
-        }
-        if request.header("sec-websocket-version").map(str::trim) != Some("13") {
-            let name = HeaderName::from_static("sec-websocket-version");
-            return Err(upgrade_required("the version of WebSocket that is spoken here is 13")
-                .with_header(name, HeaderValue::from_static("13")));
-        }
-        let mut keys = request.headers().get_all("sec-websocket-key");
-        let key = keys.next().filter(|_| keys.next().is_none());
-        let accept = key.and_then(|key| accept(key.trim_ascii())).ok_or_else(|| {
-            Error::bad_request("the field Sec-WebSocket-Key is not 16 bytes in base64, once")
-        })?;
+        let accept = match request.is_extended_connect() {
+            true => check_version(request).map(|()| None),
+            false => accept_of(request).map(Some),
+        }?;
         Ok(WebSocketUpgrade {
             options: Options::default(),
-            accept: HeaderValue::from_bytes(&accept).expect("base64 is a field value"),
+            accept,
             offered: list(request, "sec-websocket-protocol").map(String::from).collect(),
             origin: request.header("origin").map(String::from),
             host: request.header("host").map(String::from),
@@ -82,7 +73,7 @@ impl FromRequest for WebSocketUpgrade {
     }
 
     fn is_present(request: &Request<'_>) -> bool {
-        lists(request, "upgrade", "websocket")
+        request.is_extended_connect() || lists(request, "upgrade", "websocket")
     }
 }
 
@@ -99,7 +90,7 @@ impl WebSocketUpgrade {
         self.origin.as_deref()
     }
 
-    /// Accepts: the response is 101, and then `handler` runs on the connection's worker. Its future need not be `Send`.
+    /// Accepts: the response is 101, or 200 in HTTP/2, and then `handler` runs on the connection's worker. Its future need not be `Send`.
     /// The response is 403 if the origin may not connect.
     ///
     /// When the future ends, so does the connection: with 1000, or with 1011 if the future returns an error or panics.
@@ -120,8 +111,9 @@ impl WebSocketUpgrade {
             let shared = Shared::begin(&options, protocol);
             connect(shared, (upgraded, sockets), draining, &options, handler)
         });
-        let accept = HeaderName::from_static("sec-websocket-accept");
-        response.set_header(accept, self.accept);
+        if let Some(accept) = self.accept {
+            response.set_header(HeaderName::from_static("sec-websocket-accept"), accept);
+        }
         match field {
             Some(Ok(value)) => response.set_header(name, value),
             Some(Err(error)) => return Response::of_error(Error::internal(error)),
@@ -168,6 +160,40 @@ impl fmt::Debug for WebSocketUpgrade {
             .field("origin", &self.origin)
             .finish_non_exhaustive()
     }
+}
+
+/// Checks a handshake of HTTP/1.1 (RFC 6455 §4.2.1). Returns what proves that it was read.
+fn accept_of(request: &Request<'_>) -> Result<HeaderValue, Error> {
+    if !lists(request, "upgrade", "websocket") {
+        return Err(upgrade_required("this resource speaks WebSocket, and nothing else"));
+    }
+    if request.method() != Method::GET || request.version() < Version::HTTP_11 {
+        return Err(Error::bad_request("a WebSocket begins with GET, in HTTP/1.1"));
+    }
+    if !lists(request, "connection", "upgrade") {
+        return Err(Error::bad_request("the field Connection does not say `upgrade`"));
+    }
+    check_version(request)?;
+    let mut keys = request.headers().get_all("sec-websocket-key");
+    let key = keys.next().filter(|_| keys.next().is_none());
+    let accept = key.and_then(|key| accept(key.trim_ascii())).ok_or_else(|| {
+        Error::bad_request("the field Sec-WebSocket-Key is not 16 bytes in base64, once")
+    })?;
+    Ok(HeaderValue::from_bytes(&accept).expect("base64 is a field value"))
+}
+
+/// RFC 6455 §4.2.2: whoever speaks another version learns which is spoken here.
+fn check_version(request: &Request<'_>) -> Result<(), Error> {
+    if request.header("sec-websocket-version").map(str::trim) == Some("13") {
+        return Ok(());
+    }
+    let message = "the version of WebSocket that is spoken here is 13";
+    let error = match request.is_extended_connect() {
+        true => Error::bad_request(message), // 426 names an `Upgrade`, which HTTP/2 does not have.
+        false => upgrade_required(message),
+    };
+    let name = HeaderName::from_static("sec-websocket-version");
+    Err(error.with_header(name, HeaderValue::from_static("13")))
 }
 
 fn upgrade_required(message: &'static str) -> Error {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::body::Framing;
 use super::facts::Facts;
 use crate::http::syntax::{is_host, is_token_byte, path_end, target_run, token_run, value_run};
-use crate::http::{Fields, Head, Limits, Method, Reject, Span, Version};
+use crate::http::{Fields, Head, Limits, Method, Reject, Span, Upgrade, Version};
 
 /// Longest method token accepted; the longest registered one has 17 bytes.
 const METHOD_MAX: usize = 32;
@@ -71,7 +71,7 @@ impl Parsed {
             version: self.version,
             names_deadline: self.names_deadline,
             names_request_id: self.names_request_id,
-            asks_upgrade: self.asks_upgrade,
+            upgrade: Upgrade::by_field(self.asks_upgrade),
             given_id: None,
             fields: Fields { bytes, spans },
         }

@@ -47,10 +47,12 @@ impl Rate {
 pub(super) struct Calm {
     resets: Rate,
     control: Rate,
+    /// Frames with content that were sent, and have not paid for others.
+    sent: u32,
 }
 
 impl Calm {
-    pub(super) const NEW: Calm = Calm { resets: Rate::NEW, control: Rate::NEW };
+    pub(super) const NEW: Calm = Calm { resets: Rate::NEW, control: Rate::NEW, sent: 0 };
 
     /// A stream ended by the peer's doing before it was answered.
     ///
@@ -70,10 +72,19 @@ impl Calm {
     /// There were too many: the end of the connection.
     pub(super) fn control(&mut self, now: Instant, limits: &Http2Limits) -> Result<(), Error> {
         let rate = limits.control_per_second;
+        let sent = core::mem::take(&mut self.sent);
+        self.control.pay(rate, sent.saturating_mul(FRAMES_PAID));
         match self.control.take(now, rate, rate.saturating_mul(CONTROL_BURST_SECONDS)) {
             true => Ok(()),
             false => Err(calm("too many frames carry neither a request nor content")),
         }
+    }
+
+    /// A piece of content without an end was sent: a client may open its windows again for each, as some do. It pays when
+    /// they do, so that it costs one addition.
+    #[inline]
+    pub(super) fn sent(&mut self) {
+        self.sent = self.sent.saturating_add(1);
     }
 
     /// A frame with a request or content came, or was sent.
@@ -107,6 +118,11 @@ mod tests {
         calm.work(&limits);
         for n in 0..4 {
             assert!(calm.control(now, &limits).is_ok(), "{n}");
+        }
+        assert!(calm.control(now, &limits).is_err());
+        calm.sent();
+        for n in 0..3 {
+            assert!(calm.control(now, &limits).is_ok(), "{n}, after one too many");
         }
         assert!(calm.control(now, &limits).is_err());
         let limits = Http2Limits { streams_max: 5, resets_per_second: 2, ..limits };

@@ -100,7 +100,7 @@ impl State {
         self.expire_body(link, now, limits).unwrap_or(of_all(Expired::Early))
     }
 
-    /// Ends the upload that is too slow.
+    /// Ends the upload that is too slow, or the tunnel that only the peer has not ended.
     fn expire_body(
         &mut self,
         link: &mut Link,
@@ -109,6 +109,10 @@ impl State {
     ) -> Option<(StreamId, Expired)> {
         let stream = self.streams.iter_mut().find(|it| now >= it.body_deadline(limits))?;
         let (id, upload) = (stream.id, stream.upload.as_mut()?);
+        if matches!(upload.kind, Kind::Closing) {
+            self.reset(link, id, ErrorCode::NO_ERROR, now);
+            return None;
+        }
         let is_collecting = matches!(upload.kind, Kind::Collecting(..));
         let held = upload.drop_rest() as u32;
         let timeout = Reject::BodyTimeout;

@@ -11,11 +11,15 @@ pub(super) enum Found<'i> {
     /// A request is complete whose content was collected.
     Collected(u32),
     Body(u32, &'i [u8]),
-    /// A piece of content that was held.
+    /// A piece that was held, of content or in a tunnel.
     Held(u32),
     /// Trailers, in the scratch memory.
     Trailers(u32),
     BodyEnd(u32),
+    /// Bytes in a tunnel.
+    Raw(u32, &'i [u8]),
+    /// The peer has ended its side of a tunnel.
+    RawEnd(u32),
     BodyFailed(u32, Reject),
     Reject(u32, Reject),
     /// The stream was reset, by the peer or for its mistake.

@@ -199,6 +199,9 @@ impl State {
         let wrong = |reason| Err(Error::stream(id, ErrorCode::PROTOCOL_ERROR, reason));
         let head = match decoded {
             Ok(_) if depends_on_itself => return wrong("a stream depends on itself"),
+            Ok(head) if is_last && head.is_tunnel => {
+                return wrong("a tunnel has ended before it began");
+            }
             Ok(head) if is_last && head.content_length.is_some_and(|length| length > 0) => {
                 return wrong("less content than content-length says");
             }
@@ -283,6 +286,10 @@ impl State {
         if !is_last {
             return wrong(ErrorCode::PROTOCOL_ERROR, "trailers do not end their request");
         }
+        if matches!(upload.kind, Kind::Asked | Kind::Tunnel | Kind::Closing) {
+            // Only DATA and frames about the stream are allowed there (RFC 9113 §8.5).
+            return wrong(ErrorCode::PROTOCOL_ERROR, "HEADERS in a tunnel");
+        }
         match decoded {
             Err(reason) => return wrong(ErrorCode::PROTOCOL_ERROR, reason),
             Ok(Decoded { refused: Some(_), .. }) => {
@@ -350,7 +357,7 @@ impl State {
         upload.bytes += piece.len() as u64;
         upload.continue_owed = false; // A peer that sends content does not wait for the 100.
         link.note_movement(now);
-        self.on_content(link, index, (piece, flow, is_last))
+        self.on_content(link, index, (piece, flow, is_last), now)
     }
 
     /// Content within its bounds: it is kept, handed on, or dropped.
@@ -359,6 +366,7 @@ impl State {
         link: &mut Link,
         index: usize,
         (piece, flow, is_last): (&'i [u8], u32, bool),
+        now: Instant,
     ) -> Result<Found<'i>> {
         let stream = &mut self.streams[index];
         let (id, is_parked) = (stream.id, stream.is_parked);
@@ -377,20 +385,26 @@ impl State {
                 handed_on += upload.drop_rest() as u32;
                 found = Found::BodyFailed(id, Reject::BodyTooLarge);
             }
-            Kind::Streaming => {
-                upload.max -= len;
+            kind @ (Kind::Streaming | Kind::Asked | Kind::Tunnel) => {
+                let is_content = matches!(kind, Kind::Streaming);
+                if is_content {
+                    upload.max -= len;
+                }
                 if is_parked || upload.room == 0 || upload.held() > 0 {
                     upload.held.extend_from_slice(piece);
                     handed_on -= len as u32;
                 } else if len > 0 {
                     upload.room = upload.room.saturating_sub(piece.len());
-                    found = Found::Body(id, piece);
+                    found = if is_content { Found::Body(id, piece) } else { Found::Raw(id, piece) };
                 }
             }
-            Kind::New | Kind::Dropped => {}
+            Kind::New | Kind::Closing | Kind::Dropped => {}
         }
+        let is_over = is_last && matches!(upload.kind, Kind::Closing);
         self.handed_on(link, id, handed_on);
-        if is_last {
+        if is_over {
+            self.remove(link, index, now);
+        } else if is_last {
             let ended = self.end_content(index)?;
             if let Found::Wait = found {
                 found = ended;
@@ -408,7 +422,7 @@ impl State {
         };
         upload.taken += bytes;
         // What nobody wants needs no room.
-        let is_wanted = !upload.has_ended && !matches!(upload.kind, Kind::Dropped);
+        let is_wanted = !upload.has_ended && !matches!(upload.kind, Kind::Dropped | Kind::Closing);
         let half = (upload.window.available() + upload.taken + upload.held() as u32) / 2;
         if is_wanted && upload.taken >= half && !link.is_ending() {
             let taken = mem::take(&mut upload.taken);
@@ -433,8 +447,9 @@ impl State {
                 stream.reply = Reply::Owed;
                 return Ok(Found::Collected(id));
             }
-            Kind::Streaming => self.list(id),
-            Kind::New | Kind::Dropped => stream.upload = None,
+            Kind::Streaming | Kind::Tunnel => self.list(id),
+            Kind::Asked => {} // It is told to the tunnel, once that is open.
+            Kind::New | Kind::Closing | Kind::Dropped => stream.upload = None,
         }
         Ok(Found::Wait)
     }

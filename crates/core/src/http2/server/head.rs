@@ -11,7 +11,7 @@ use super::priority::Priority;
 use crate::http::syntax::{is_host, is_lower_token, path_end, target_run, token_run, value_run};
 use crate::http::{
     Fields, Head, Limits, Method, OwnedFields, REQUEST_DEADLINE, REQUEST_ID, REQUEST_TIMEOUT,
-    Reject, Span, Version, is_left_out,
+    Reject, Span, Upgrade, Version, is_left_out,
 };
 
 /// Longest method token accepted, as for HTTP/1.
@@ -40,12 +40,15 @@ struct Facts {
     scheme: Part,
     path: Part,
     authority: Part,
+    protocol: Part,
     has_host: bool,
     /// The span of the cookie.
     cookie: Option<usize>,
     is_regular: bool,
     is_trailers: bool,
     count_max: usize,
+    /// `:protocol` is defined here (RFC 8441 §4).
+    allows_protocol: bool,
     content_length: Option<u64>,
     expects_continue: bool,
     names_deadline: bool,
@@ -61,6 +64,8 @@ struct Facts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decoded {
     pub(super) method: Method,
+    /// An extended CONNECT (RFC 8441 §4).
+    pub(super) is_tunnel: bool,
     pub(super) content_length: Option<u64>,
     pub(super) expects_continue: bool,
     pub(super) priority: Option<Priority>,
@@ -75,7 +80,8 @@ impl Scratch {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_MAX);
         let count_max = limits.header_count_max;
-        self.facts = Facts { is_trailers, count_max, ..Facts::default() };
+        let allows_protocol = limits.http2.extended_connect;
+        self.facts = Facts { is_trailers, count_max, allows_protocol, ..Facts::default() };
     }
 
     /// The next field.
@@ -121,6 +127,7 @@ impl Scratch {
             b":scheme" => &mut facts.scheme,
             b":path" => &mut facts.path,
             b":authority" => &mut facts.authority,
+            b":protocol" if facts.allows_protocol => &mut facts.protocol,
             _ => return Err("a request has a pseudo-field that is not defined"),
         };
         match place.replace(at) {
@@ -256,20 +263,21 @@ impl Scratch {
             return Err(wrong);
         }
         let mut refused = self.facts.refused;
-        let mut method = Method::Other;
+        let (mut method, mut is_tunnel) = (Method::Other, false);
         if is_too_large {
             refused = Some(Reject::HeaderTooLarge); // What is missing may be behind the limit.
         } else if !self.facts.is_trailers {
             let checked = self.line(limits)?;
             method = checked.0;
             refused = refused.or(checked.1);
+            is_tunnel = self.facts.protocol.is_some();
         }
-        Ok(Decoded { method, content_length, expects_continue, priority, refused })
+        Ok(Decoded { method, is_tunnel, content_length, expects_continue, priority, refused })
     }
 
     /// Checks the pseudo-fields of a request (RFC 9113 §8.3.1, §8.5).
     fn line(&self, limits: &Limits) -> Result<(Method, Option<Reject>), &'static str> {
-        let Facts { method, scheme, path, authority, has_host, .. } = self.facts;
+        let Facts { method, scheme, path, authority, protocol, has_host, .. } = self.facts;
         let token = part(&self.bytes, method.ok_or("a request has no :method")?);
         if token.is_empty() || token.len() > METHOD_MAX || token_run(token) < token.len() {
             return Err(":method is not a token of at most 32 bytes");
@@ -277,7 +285,10 @@ impl Scratch {
         let method = Method::from_token(token);
         let authority = authority.map(|at| part(&self.bytes, at));
         let is_valid_host = authority.map_or(has_host, is_host);
-        if method == Method::Connect {
+        let mut unknown = None;
+        if let Some(protocol) = protocol {
+            unknown = self.protocol(method, part(&self.bytes, protocol))?;
+        } else if method == Method::Connect {
             return match (scheme, path, authority) {
                 (None, None, Some(authority)) => {
                     Ok((method, (!is_authority_form(authority)).then_some(Reject::TargetForm)))
@@ -298,6 +309,7 @@ impl Scratch {
         }
         let has_backslash = || path_end(path).is_some_and(|end| path[end] == b'\\');
         let refused = match () {
+            () if unknown.is_some() => unknown,
             () if path.len() > limits.uri_max => Some(Reject::UriTooLong),
             () if target_run(path) < path.len() || has_backslash() => Some(Reject::TargetByte),
             () if !is_valid_host => Some(Reject::Host),
@@ -306,18 +318,43 @@ impl Scratch {
         Ok((method, refused))
     }
 
+    /// Checks what is particular to an extended CONNECT to `protocol` (RFC 8441 §4). Other than that it is a request like
+    /// any other: `:scheme` and `:path` are required, and `:authority` is the host.
+    fn protocol(&self, method: Method, protocol: &[u8]) -> Result<Option<Reject>, &'static str> {
+        if method != Method::Connect {
+            return Err(":protocol stands in a request that is no CONNECT");
+        }
+        // A name of the registry, perhaps with a version (RFC 9110 §7.8).
+        let mut parts = protocol.splitn(2, |byte| *byte == b'/');
+        if !parts.all(|part| !part.is_empty() && token_run(part) == part.len()) {
+            return Err(":protocol is not the name of a protocol");
+        }
+        if self.facts.content_length.is_some() {
+            // What follows is the other protocol, and has no length (RFC 9110 §9.3.6).
+            return Err("an extended CONNECT has a content-length");
+        }
+        Ok((!protocol.eq_ignore_ascii_case(b"websocket")).then_some(Reject::Protocol))
+    }
+
+    /// Whether the head that was decoded is an extended CONNECT.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.facts.protocol.is_some()
+    }
+
     /// The head that was decoded and is not refused.
     #[inline]
     pub(super) fn head(&self) -> Head<'_> {
-        let Facts { method, path, authority, names_deadline, names_request_id, .. } = self.facts;
+        let Facts { method, path, authority, protocol, .. } = self.facts;
+        let Facts { names_deadline, names_request_id, .. } = self.facts;
         let bytes = &self.bytes[..];
         let at = |place: Part| part(bytes, place.unwrap_or_default());
         let token = at(method);
         let method = Method::from_token(token);
-        let target = if method == Method::Connect { at(authority) } else { at(path) };
-        let (path_on, path_len) = match method {
-            Method::Connect => (&target[target.len()..], 0),
-            _ => (target, path_end(target).unwrap_or(target.len())),
+        let names_server = method == Method::Connect && protocol.is_none();
+        let target = if names_server { at(authority) } else { at(path) };
+        let (path_on, path_len) = match names_server {
+            true => (&target[target.len()..], 0),
+            false => (target, path_end(target).unwrap_or(target.len())),
         };
         Head {
             method,
@@ -328,7 +365,7 @@ impl Scratch {
             version: Version::Http2,
             names_deadline,
             names_request_id,
-            asks_upgrade: false,
+            upgrade: if protocol.is_some() { Upgrade::Connect } else { Upgrade::None },
             given_id: None,
             fields: Fields { bytes, spans: &self.spans },
         }

@@ -105,11 +105,12 @@ impl State {
                     stream.reply = Reply::Owed;
                     return Found::Reject(stream.id, Reject::Truncated);
                 }
-                Kind::Streaming if upload.held() == 0 => {
+                Kind::Streaming | Kind::Tunnel if upload.held() == 0 => {
                     upload.drop_rest();
                     return Found::BodyFailed(stream.id, Reject::Truncated);
                 }
-                Kind::New | Kind::Streaming | Kind::Dropped => {}
+                Kind::New | Kind::Asked | Kind::Closing | Kind::Dropped => {}
+                Kind::Streaming | Kind::Tunnel => {}
             }
         }
         Found::Wait
@@ -126,7 +127,7 @@ impl State {
             let stream = self.streams.get_mut(id).filter(|stream| !stream.is_parked);
             if let Some(stream) = stream
                 && let Some(upload) = &mut stream.upload
-                && matches!(upload.kind, Kind::Streaming)
+                && matches!(upload.kind, Kind::Streaming | Kind::Tunnel)
             {
                 upload.free_held();
                 let held = upload.held().min(upload.room);
@@ -139,9 +140,10 @@ impl State {
                         scratch.trailers = trailers;
                         return Some(Found::Trailers(id));
                     }
+                    let is_tunnel = stream.is_tunnel;
                     stream.upload = None;
                     self.ready.pop_front();
-                    return Some(Found::BodyEnd(id));
+                    return Some(if is_tunnel { Found::RawEnd(id) } else { Found::BodyEnd(id) });
                 }
             }
             self.ready.pop_front();

@@ -109,6 +109,15 @@ impl State {
         }
         let (id, is_cut, is_whole) = (stream.id, stream.is_cut, stream.is_whole());
         if !link.is_ending() {
+            // The end of a tunnel is that of one side (RFC 8441 §5): the peer ends its own.
+            let is_closing = stream.is_tunnel && !is_whole && !is_cut && !link.is_eof();
+            if let Some(upload) = stream.upload.as_mut().filter(|_| is_closing) {
+                upload.close(now);
+                if !has_ended {
+                    encode::data(id, &[], true, link.output());
+                }
+                return;
+            }
             match () {
                 () if is_cut => self.send_reset(link, id, ErrorCode::CANCEL),
                 () if !has_ended => encode::data(id, &[], true, link.output()),

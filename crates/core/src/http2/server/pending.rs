@@ -46,6 +46,10 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
         let Some(stream) = state.streams.get_mut(id) else { return Begun::Collecting };
         let body = match &mut stream.upload {
             None => Body::Whole(&[]),
+            Some(upload) if scratch.is_tunnel() => {
+                upload.ask();
+                Body::Whole(&[])
+            }
             Some(upload) => {
                 let head = scratch.head();
                 // A request that is not to have content is complete with its end, which usually comes with it.

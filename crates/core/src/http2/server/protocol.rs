@@ -87,6 +87,8 @@ impl Protocol for Connection {
             Found::Body(id, piece) => (id, Next::Body(piece)),
             Found::Trailers(id) => (id, Next::Trailers(scratch.trailers.fields())),
             Found::BodyEnd(id) => (id, Next::BodyEnd),
+            Found::Raw(id, bytes) => (id, Next::Raw(bytes)),
+            Found::RawEnd(id) => (id, Next::RawEnd),
             Found::BodyFailed(id, reject) => (id, Next::BodyFailed(reject)),
             Found::Reject(id, reject) => (id, Next::Reject(reject)),
             Found::Held(id) => (id, self.held(id)),
@@ -159,7 +161,12 @@ impl Connection {
         match stream.and_then(|stream| stream.upload.as_mut()) {
             Some(upload) => {
                 let piece = upload.take_held();
-                Next::Body(&upload.held[piece])
+                let bytes = &upload.held[piece];
+                if matches!(upload.kind, Kind::Tunnel) {
+                    Next::Raw(bytes)
+                } else {
+                    Next::Body(bytes)
+                }
             }
             None => Next::Wait,
         }

@@ -156,8 +156,11 @@ impl State {
             Setting::InitialWindowSize(State::stream_window(limits)),
             Setting::MaxHeaderListSize(State::fields_max(limits) as u32),
             NO_OLD_PRIORITIES,
+            Setting::EnableConnectProtocol(true),
         ];
-        encode::settings(&settings, link.output());
+        // What is not announced is off (RFC 8441 §3).
+        let count = settings.len() - usize::from(!limits.http2.extended_connect);
+        encode::settings(&settings[..count], link.output());
         self.window_size = State::connection_window(limits);
         let more = self.window_size - WINDOW_DEFAULT;
         if more > 0 && self.window_in.give(more) {

@@ -73,8 +73,38 @@ impl Stream<'_> {
         if !is_alone || !is_short || !self.state.send_now(self.link, index, piece, false) {
             let content = shared.unwrap_or_else(|| Bytes::copy_from_slice(piece));
             self.state.send_later(index, content);
+        } else {
+            self.state.calm.sent();
         }
         Ok(())
+    }
+
+    /// Answers an extended CONNECT with 200: from then on the stream is a tunnel (RFC 8441 §5). It has no `content-length`
+    /// (RFC 9110 §9.3.6).
+    fn open_tunnel(
+        &mut self,
+        index: usize,
+        date: &[u8; 29],
+        now: Instant,
+        fields: impl FnOnce(&mut FieldBlock<'_>),
+    ) -> bool {
+        self.link.note_movement(now);
+        let stream = &mut self.state.streams[index];
+        let asked = stream.upload.as_mut().filter(|upload| matches!(upload.kind, Kind::Asked));
+        asked.expect("an upgrade answers a request that asks for one").open();
+        stream.is_tunnel = true;
+        stream.reply = Reply::Content(None);
+        if self.link.is_ending() {
+            self.drop_content();
+            self.finish(true, now);
+            return false;
+        }
+        self.head(200, false, |block| {
+            block.add(b"date", date, Indexing::Incremental);
+            fields(block);
+        });
+        self.state.list(self.id); // What came before, or the end of the connection's input.
+        true
     }
 
     /// Nobody wants the rest of the content.
@@ -131,7 +161,8 @@ impl protocol::Stream for Stream<'_> {
     }
 
     fn is_request_complete(&self) -> bool {
-        self.get().is_some_and(StreamState::is_whole)
+        let is_asked = matches!(self.content(), Some(Upload { kind: Kind::Asked, .. }));
+        is_asked || self.get().is_some_and(StreamState::is_whole)
     }
 
     fn collected(&self) -> usize {
@@ -252,6 +283,9 @@ impl protocol::Stream for Stream<'_> {
         let Some(index) = self.index else { return false };
         let stream = &mut self.state.streams[index];
         assert!(stream.reply == Reply::Owed, "a reply is owed");
+        if matches!(payload, Payload::Upgrade) {
+            return self.open_tunnel(index, date, now, fields);
+        }
         assert!(status >= 200, "{status} is not a final status");
         self.link.note_movement(now);
         let has_content = !stream.is_head && !matches!(status, 204 | 205 | 304);
@@ -261,7 +295,7 @@ impl protocol::Stream for Stream<'_> {
             Payload::Bytes(bytes) => Some(bytes.len() as u64),
             Payload::Shared(bytes) => Some(bytes.len() as u64),
             Payload::Stream(length) => *length,
-            Payload::Upgrade => unreachable!("no request asks for an upgrade"),
+            Payload::Upgrade => unreachable!("see above"),
         };
         let follows = has_content && matches!(payload, Payload::Stream(_));
         let is_last = !follows && (!has_content || length == Some(0));
@@ -335,7 +369,7 @@ impl protocol::Stream for Stream<'_> {
     }
 
     fn has_left_http(&self) -> bool {
-        false
+        self.get().is_some_and(|it| it.is_tunnel && it.reply != Reply::Given)
     }
 
     fn cut_short(&mut self) {
@@ -348,9 +382,10 @@ impl protocol::Stream for Stream<'_> {
 
     fn reset(&mut self) {
         let Some(stream) = self.get() else { return };
-        let code = match stream.is_parked {
-            true => ErrorCode::REFUSED_STREAM, // It was not processed.
-            false => ErrorCode::INTERNAL_ERROR,
+        let code = match () {
+            () if stream.is_parked => ErrorCode::REFUSED_STREAM, // It was not processed.
+            () if stream.is_tunnel => ErrorCode::CANCEL, // What TCP says by RST (RFC 8441 §5).
+            () => ErrorCode::INTERNAL_ERROR,
         };
         let since = self.state.since;
         self.state.reset(self.link, self.id, code, since);

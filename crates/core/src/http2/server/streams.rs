@@ -40,6 +40,8 @@ pub(super) struct StreamState {
     pub(super) id: u32,
     pub(super) reply: Reply,
     pub(super) is_head: bool,
+    /// It was answered with a tunnel.
+    pub(super) is_tunnel: bool,
     pub(super) is_parked: bool,
     /// The answer breaks off behind what is unsent.
     pub(super) is_cut: bool,
@@ -59,6 +61,7 @@ impl StreamState {
             id,
             reply: Reply::None,
             is_head: false,
+            is_tunnel: false,
             is_parked: false,
             is_cut: false,
             priority,

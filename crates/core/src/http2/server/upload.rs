@@ -1,10 +1,14 @@
-//! The content of one request, until it is complete and handed on.
+//! The content of one request, until it is complete and handed on; or the peer's side of a tunnel.
 //!
 //! ```text
 //!  New ─begin─┬─▶ Collecting ─▶ the request, with all of it
-//!             └─▶ Streaming ─▶ pieces, as the handler has room ─▶ trailers ─▶ the end
+//!             ├─▶ Streaming ─▶ pieces, as the handler has room ─▶ trailers ─▶ the end
+//!             └─▶ Asked ─200─▶ Tunnel ─▶ bytes, as the handler has room ─▶ the end
+//!                                 └─ours has ended─▶ Closing ─▶ the peer's end, or RST_STREAM after a moment
 //!  Dropped: nobody wants the rest
 //! ```
+//!
+//! A tunnel (RFC 8441 §5) has neither a largest size nor a slowest rate: whoever speaks in it has deadlines of its own.
 //!
 //! What may not be handed on yet is held, and keeps its place in both windows: so a stream holds no more than its window,
 //! and a connection no more than its own.
@@ -28,6 +32,12 @@ pub(super) enum Kind {
     Collecting(OwnedHead, Vec<u8>),
     /// Piece by piece.
     Streaming,
+    /// An extended CONNECT that is not answered: what comes is held.
+    Asked,
+    /// A tunnel.
+    Tunnel,
+    /// A tunnel whose end was sent: the peer has a moment to end its side.
+    Closing,
     /// Nobody wants it.
     Dropped,
 }
@@ -109,6 +119,21 @@ impl Upload {
         (self.since, self.progress, self.bytes) = (now, now, 0);
     }
 
+    /// An extended CONNECT begins: what comes is held until it is answered.
+    pub(super) fn ask(&mut self) {
+        (self.kind, self.room, self.continue_owed) = (Kind::Asked, 0, false);
+    }
+
+    /// The extended CONNECT is answered: a tunnel is open.
+    pub(super) fn open(&mut self) {
+        (self.kind, self.room) = (Kind::Tunnel, ROOM_FIRST);
+    }
+
+    /// Our side of the tunnel has ended, and nobody reads the peer's.
+    pub(super) fn close(&mut self, now: Instant) {
+        (self.kind, self.since) = (Kind::Closing, now);
+    }
+
     /// Nobody wants the rest. Returns how much was held.
     pub(super) fn drop_rest(&mut self) -> usize {
         let held = self.held();
@@ -124,12 +149,15 @@ impl Upload {
             _ if self.has_ended || self.continue_owed => false,
             Kind::Collecting(..) => true,
             Kind::Streaming => self.room > 0 && self.held() == 0,
-            Kind::New | Kind::Dropped => false,
+            Kind::Asked | Kind::Tunnel | Kind::Closing | Kind::New | Kind::Dropped => false,
         }
     }
 
     /// By when more must have come.
     pub(super) fn deadline(&self, limits: &Limits) -> Instant {
+        if matches!(self.kind, Kind::Closing) {
+            return self.since + limits.linger_timeout;
+        }
         if !self.awaits_peer() {
             return Instant::MAX;
         }

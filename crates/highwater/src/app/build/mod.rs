@@ -19,7 +19,7 @@ use crate::app::client_keys::ClientKeys;
 use crate::app::endpoint::EndpointInfo;
 use crate::app::extract::BodyUse;
 use crate::app::facts::{Allowed, EndpointFacts, Facts, States};
-use crate::app::handler::Kind;
+use crate::app::handler::{Description, Kind};
 use crate::app::path_routes::{PathRoutes, allow};
 use crate::app::prepared::Covered;
 use crate::app::refusal::Refusals;
@@ -351,7 +351,8 @@ impl Build {
         let mut allowed = Vec::new();
         let mut anywhere = Vec::new();
         for path in &self.paths {
-            let methods = path.methods(allowed.len() as PathId);
+            let takes = |index: u16| self.endpoints[usize::from(index)].0.description.takes_connect;
+            let methods = path.methods(allowed.len() as PathId, takes);
             match paths.insert(&path.pattern, methods) {
                 Ok(route) => {
                     let methods = path.allowed_methods();
@@ -375,6 +376,10 @@ impl Build {
         let infos: Vec<_> = self.endpoints.iter().map(|(route, _)| info(route)).collect();
         let wants_peer =
             self.wants_peer || self.endpoints.iter().any(|(r, _)| r.description.wants_peer);
+        let is_any = |of: fn(&Description) -> bool| {
+            self.endpoints.iter().any(|(route, _)| of(&route.description))
+        };
+        let takes_connect = is_any(|it| it.takes_connect) && !is_any(|it| it.is_service);
         let endpoints = std::mem::take(&mut self.endpoints);
         let limits: Vec<_> =
             endpoints.iter().map(|(route, scope)| self.limit_of(route, *scope)).collect();
@@ -401,6 +406,7 @@ impl Build {
             covered,
             kind: route.description.kind,
             body: body_use(&route),
+            takes_connect: route.description.takes_connect,
             body_max: route.description.options.body_max,
             priority: route.description.options.priority,
             is_never_shed: route.description.options.is_never_shed,
@@ -423,6 +429,7 @@ impl Build {
             scopes: self.scopes,
             wants_peer,
             wants_runtime: self.wants_runtime,
+            takes_connect,
             has_limits,
             found_limits: self.found_limits,
             priority_field: self.priority_field,

@@ -70,6 +70,10 @@ pub trait FromRequestAsync: Sized + 'static {
     /// Whether the peer's address is wanted; looking it up costs a system call per connection.
     const PEER: bool = false;
 
+    /// Whether it takes the CONNECT that opens a WebSocket over HTTP/2 (RFC 8441 §5), as
+    /// [`WebSocketUpgrade`](crate::WebSocketUpgrade) does. Handlers without such an argument are never called for one.
+    const CONNECT: bool = false;
+
     /// Makes the argument.
     ///
     /// # Errors
@@ -97,6 +101,7 @@ pub struct Awaited<T>(pub T);
 impl<T: FromRequestAsync> FromRequest for Awaited<T> {
     const BODY: BodyUse = T::BODY;
     const PEER: bool = T::PEER;
+    const CONNECT: bool = T::CONNECT;
 
     fn from_request(_: &Request<'_>) -> Result<Self, Error> {
         let name = std::any::type_name::<T>();

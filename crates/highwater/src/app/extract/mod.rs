@@ -116,6 +116,10 @@ pub trait FromRequest: Sized {
     /// Whether the peer's address is wanted; looking it up costs a system call per connection.
     const PEER: bool = false;
 
+    /// Whether it takes the CONNECT that opens a WebSocket over HTTP/2 (RFC 8441 §5), as
+    /// [`WebSocketUpgrade`](crate::WebSocketUpgrade) does. Handlers without such an argument are never called for one.
+    const CONNECT: bool = false;
+
     /// Makes the argument.
     ///
     /// # Errors
@@ -137,6 +141,10 @@ pub trait FromRequest: Sized {
     #[doc(hidden)]
     const AWAITS: bool = false;
 
+    /// Whether it is for a service that may open WebSockets over HTTP/1.1 only.
+    #[doc(hidden)]
+    const SERVICE: bool = false;
+
     /// Begins to make it: all that needs the request is done when this returns.
     #[doc(hidden)]
     fn begin(request: &Request<'_>) -> Begun<Self>
@@ -148,6 +156,11 @@ pub trait FromRequest: Sized {
 }
 
 impl Request<'_> {
+    /// Whether it is the CONNECT that opens a WebSocket over HTTP/2 (RFC 8441 §5).
+    pub(crate) fn is_extended_connect(&self) -> bool {
+        self.with_head(|head| head.is_extended_connect())
+    }
+
     /// Extracts a `T`, as for an argument of a handler.
     ///
     /// # Errors
@@ -213,6 +226,7 @@ impl Requirements {
 impl<T: FromRequest> FromRequest for Option<T> {
     const BODY: BodyUse = T::BODY;
     const PEER: bool = T::PEER;
+    const CONNECT: bool = T::CONNECT;
 
     #[inline]
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
@@ -235,6 +249,7 @@ impl<T: FromRequest> FromRequest for Option<T> {
 impl<T: FromRequest> FromRequest for Result<T, Error> {
     const BODY: BodyUse = T::BODY;
     const PEER: bool = T::PEER;
+    const CONNECT: bool = T::CONNECT;
 
     #[inline]
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {

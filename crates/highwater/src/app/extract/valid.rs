@@ -83,6 +83,7 @@ where
 {
     const BODY: BodyUse = E::BODY;
     const PEER: bool = E::PEER;
+    const CONNECT: bool = E::CONNECT;
 
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         let extracted = E::from_request(request)?;

@@ -214,6 +214,8 @@ macro_rules! implement_for_arity {
                         description.awaited.push(std::any::type_name::<$arg>());
                     }
                     description.wants_peer |= $arg::PEER;
+                    description.takes_connect |= $arg::CONNECT;
+                    description.is_service |= $arg::SERVICE;
                     $arg::requires(&mut description.requirements);
                 )*
             }

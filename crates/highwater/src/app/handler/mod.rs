@@ -195,6 +195,10 @@ pub struct Description {
     /// The arguments that have to be awaited, by type.
     pub(in crate::app) awaited: Vec<&'static str>,
     pub(in crate::app) wants_peer: bool,
+    /// An argument takes an extended CONNECT.
+    pub(in crate::app) takes_connect: bool,
+    /// It is a service, which may open WebSockets over HTTP/1.1 only.
+    pub(in crate::app) is_service: bool,
     pub(in crate::app) requirements: Requirements,
     pub(in crate::app) options: Options,
     pub(in crate::app) problems: Vec<String>,
@@ -212,6 +216,8 @@ impl Description {
             bodies: Vec::new(),
             awaited: Vec::new(),
             wants_peer: false,
+            takes_connect: false,
+            is_service: false,
             requirements: Requirements::default(),
             options: Options::default(),
             problems: Vec::new(),

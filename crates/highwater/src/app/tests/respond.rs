@@ -173,6 +173,7 @@ fn upgrades_are_asked_for() {
     assert_eq!(verify("websocket", b"websocket2", true), Err(426));
     assert_eq!(verify("a, b", b"a", true), Err(426));
     assert_eq!(verify("a", b"a", false), Err(400));
+    assert_eq!(verify("", b"", true), Err(500), "it names no protocol, and nobody asks for one");
 }
 
 /// Purpose: an answer that no handler may give cannot be prepared either, and the error says why.

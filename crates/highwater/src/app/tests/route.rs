@@ -35,6 +35,34 @@ fn by_method() {
     );
 }
 
+/// An argument that takes a CONNECT, or is for a service.
+struct Takes<const CONNECT: bool, const SERVICE: bool>;
+
+impl<const CONNECT: bool, const SERVICE: bool> FromRequest for Takes<CONNECT, SERVICE> {
+    const CONNECT: bool = CONNECT;
+    const SERVICE: bool = SERVICE;
+
+    fn from_request(_: &Request<'_>) -> Result<Self, Error> {
+        Ok(Takes)
+    }
+}
+
+/// Purpose: clients may send an extended CONNECT where a handler takes one, through whichever argument, and no service is
+/// there that would not.
+#[test]
+fn who_takes_a_connect() {
+    let plain = || Router::new().get("/a", |_: Takes<false, false>| "");
+    let takes = |router: Router| build(router).takes_connect();
+    assert!(!takes(plain()));
+    assert!(takes(plain().get("/b", |_: Takes<true, false>| "")));
+    assert!(takes(plain().get("/b", |_: Option<Takes<true, false>>| "")));
+    assert!(takes(plain().get("/b", |_: Result<Takes<true, false>, Error>| "")));
+    assert!(takes(plain().fallback(|_: Takes<true, false>| "")));
+    let service = || plain().any("/c", |_: Takes<false, true>| "");
+    assert!(!takes(service()));
+    assert!(!takes(service().get("/b", |_: Takes<true, false>| "")));
+}
+
 /// Purpose: `any` takes every method that is not routed otherwise, unknown ones included.
 #[test]
 fn any_method() {

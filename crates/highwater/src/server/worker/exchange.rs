@@ -124,7 +124,7 @@ pub(super) struct Exchange {
     pub(super) named: Named,
     /// Under which index it is counted.
     pub(super) endpoint: u16,
-    /// The protocols that it offers to go on with (`Upgrade`); mostly none.
+    /// The protocols that it asks to go on with, by `Upgrade` or an extended CONNECT; mostly none.
     pub(super) offered: Option<Box<[u8]>>,
     /// When it could have been started.
     pub(super) started: Instant,

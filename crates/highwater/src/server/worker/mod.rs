@@ -132,9 +132,11 @@ impl WorkerConfig {
     /// A worker that serves `app` as `config` says, as the only one of its server and without a gate.
     pub(crate) fn new(app: App, config: &ServerConfig) -> Self {
         let metrics = Arc::new(WorkerMetrics::new(app.endpoints().len()));
+        let mut limits = config.limits.clone();
+        limits.http2.extended_connect = app.takes_connect();
         WorkerConfig {
             app,
-            limits: config.limits.clone(),
+            limits,
             connections_max: config.connections_max.unwrap_or(u32::MAX),
             listeners: vec![ListenerTerms::default()],
             metrics,
