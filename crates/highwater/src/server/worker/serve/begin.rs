@@ -258,15 +258,18 @@ fn is_passed_on(head: &Head<'_>) -> bool {
             .any(|name| head.headers().get(name).is_some())
 }
 
-/// The protocols that a request asks to go on with, in one list.
+/// The protocols that a request asks to go on with, in one list; of most requests, none.
 #[inline]
 fn offered(head: &Head<'_>) -> Option<Box<[u8]>> {
-    if !head.asks_upgrade() {
-        return None;
-    }
+    head.asks_upgrade().then(|| list_offered(head))
+}
+
+#[cold]
+#[inline(never)]
+fn list_offered(head: &Head<'_>) -> Box<[u8]> {
     if head.is_extended_connect() {
-        return Some(Box::from(&b"websocket"[..])); // The protocol knows no other (RFC 8441 §5).
+        return Box::from(&b"websocket"[..]); // The protocol knows no other (RFC 8441 §5).
     }
     let values = head.headers().get_all("upgrade").map(<[u8]>::to_vec);
-    Some(values.collect::<Vec<_>>().join(&b',').into())
+    values.collect::<Vec<_>>().join(&b',').into()
 }
