@@ -162,6 +162,11 @@ bench-protocols: bench-build ## Measure TLS, handshakes, HTTP/2 and WebSocket be
 	bench/build.sh highwater axum
 	$(call bench_run,protocols)
 
+.PHONY: bench-web
+bench-web: bench-build ## Measure compression, files, uploads, a rate limit, five layers and JSON beside axum, actix-web and nginx, ten minutes
+	bench/build.sh highwater axum actix nginx web
+	$(call bench_run,web)
+
 .PHONY: bench-todos
 bench-todos: bench-build ## Measure lists and durable writes of the Todo service, four minutes
 	cargo build --release --locked -p highwater-todos -p highwater-arena
