@@ -18,7 +18,7 @@ use crate::app::response::Response;
 /// About how many bytes are sent at once, as of [`NdJson`](crate::NdJson).
 const PIECE: usize = 16 << 10;
 
-/// Includes that the first row has the names (RFC 4180 §3).
+/// `header=present`: the first row holds the names (RFC 4180 §3).
 const TYPE: &str = "text/csv; charset=utf-8; header=present";
 
 /// An answer of rows with settings; made by [`Csv`](super::Csv).
@@ -66,7 +66,7 @@ impl<R: CsvRows> IntoResponse for CsvAnswer<R> {
     }
 }
 
-/// What the encoder has written. It keeps its writer to itself, so both share the buffer; nobody else does.
+/// The bytes that the encoder has written. The encoder owns its writer and does not lend it, so the buffer is shared.
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
