@@ -167,6 +167,11 @@ bench-resident: bench-build ## Measure the memory of ten thousand connections ov
 	bench/build.sh highwater axum
 	$(call bench_run,resident)
 
+.PHONY: bench-web
+bench-web: bench-build ## Measure compression, files, uploads, a rate limit, five layers and JSON beside axum, actix-web and nginx, ten minutes
+	bench/build.sh highwater axum actix nginx web
+	$(call bench_run,web)
+
 .PHONY: bench-todos
 bench-todos: bench-build ## Measure lists and durable writes of the Todo service, four minutes
 	cargo build --release --locked -p highwater-todos -p highwater-arena

@@ -14,7 +14,7 @@ cd "$(dirname "$0")"
 bench=$PWD
 
 flags=${PEER_RUSTFLAGS--C target-cpu=native}
-usual=(highwater floor axum ntex may nginx wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
+usual=(highwater floor axum ntex may nginx web wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
 all=("${usual[@]}" batcher ntex-tokio wrk2 gin-todos autocannon)
 skipped=()
 
@@ -36,6 +36,7 @@ main() {
       go-*)        build_go "$name" peers/go "./${name#go-}" ;;
       gin-todos)   build_go gin-todos peers/gin-todos . ;;
       netty)       build_netty ;;
+      web)         make_web_files ;;
       nginx)       apt_install nginx nginx-light ;;
       wrk)         apt_install wrk wrk ;;
       wrk2)        build_wrk2 ;;
@@ -141,6 +142,22 @@ up_to_date() {
     is_built "${binary#bin/}" || return 1
     [ -z "$(find "$dir" peers/common -name target -prune -o -type f -newer "$binary" -print -quit)" ] || return 1
   done
+}
+
+# What servers of the plan web read: files of 4 KiB and 1 MiB, and for nginx, which serializes nothing, the answers of the others.
+make_web_files() {
+  echo "making:     web"
+  mkdir -p bin/web
+  local line='The quick brown fox jumps over the lazy dog, who reads the file.'
+  # `yes` ends by a broken pipe.
+  (set +o pipefail; yes "$line" | tr -d '\n' | head -c 4096 > bin/web/4k.txt)
+  (set +o pipefail; yes "$line" | tr -d '\n' | head -c 1048576 > bin/web/1m.txt)
+  printf 'Hello, World!' > bin/web/hello.txt
+  awk 'BEGIN {
+    for (id = 0; id < 100; id++)
+      printf "%s{\"id\":%d,\"title\":\"Record %d of the list that is answered\",\"price\":%d.5,\"available\":%s}",
+        id ? "," : "[", id, id, id, id % 3 ? "true" : "false"
+    printf "]" }' > bin/web/list.json
 }
 
 # The one commit of wrk2 that there has been since 2019, from WRK2_SOURCE. No package has it.

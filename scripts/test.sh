@@ -89,8 +89,8 @@ install_typescript() {
 # An application may use each feature without the others. Only the library: its tests enable the features they need.
 check_features() {
   local feature
-  for feature in "" json cli tower headers cookies files embedded compression validation auth jwt multipart openapi tls self-signed \
-    journal batcher kafka sim testing; do
+  for feature in "" json cli tower headers cookies files embedded compression csv validation auth jwt multipart openapi redis tls \
+    self-signed journal batcher kafka sim testing; do
     cargo clippy --quiet -p highwater --lib --no-default-features --features "$feature" --locked -- -D warnings || {
       printf 'test.sh: with no feature but "%s"\n' "$feature" >&2
       return 1

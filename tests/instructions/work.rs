@@ -2,10 +2,12 @@
 
 use std::future;
 use std::hint::black_box;
+use std::path::Path;
 
 use highwater::testing::Client;
 use highwater::{Handler, Router, StatusCode};
-use highwater_arena::bench;
+use highwater_arena::variant::{self, Variant};
+use highwater_arena::{bench, web};
 use highwater_core::http::{BodyPlan, FieldWriter, Head, Limits, Payload};
 use highwater_core::http1::{Connection, FieldEncoder, Next, Scratch};
 use highwater_core::link::Link;
@@ -20,7 +22,7 @@ const WARM_UP: u32 = 200;
 pub(super) const PIPELINED: u32 = 16;
 
 /// What is done, in this order: a name, how often, and how many requests that is each time.
-pub(super) const WORK: [(&str, u32, u32); 11] = [
+pub(super) const WORK: [(&str, u32, u32); 15] = [
     ("core/parse-respond", 1000, 1),
     ("core/route-32", 1000, 1),
     ("worker/plaintext-alone", 500, 1),
@@ -32,6 +34,11 @@ pub(super) const WORK: [(&str, u32, u32); 11] = [
     ("worker/not-found", 100, PIPELINED),
     ("worker/refused-503", 100, PIPELINED),
     ("worker/split-head-alone", 500, 1),
+    ("web/json-in-out", 100, PIPELINED),
+    ("web/five-layers", 100, PIPELINED),
+    ("web/one-around", 100, PIPELINED),
+    // Some hundred thousand instructions each.
+    ("web/gzip-8k-alone", 100, 1),
 ];
 
 /// What wrk sends, and a browser's first fields.
@@ -83,8 +90,37 @@ fn work(name: &str) -> Box<dyn FnMut()> {
             let (first, second) = whole.split_at(30);
             requests(vec![first.to_owned(), second.to_owned()], 200, "Hello, World!")
         }
+        "web/json-in-out" => {
+            let fields = format!("{FIELDS}Content-Type: application/json\r\nContent-Length: ");
+            let size = ORDER.len();
+            let request = format!("POST /web/orders HTTP/1.1\r\n{fields}{size}\r\n\r\n{ORDER}");
+            exchanges(of_web(), many(request), "HTTP/1.1 200 ", RECEIPT)
+        }
+        "web/five-layers" => {
+            let request =
+                format!("GET /web/layers HTTP/1.1\r\n{FIELDS}Origin: https://a.example\r\n\r\n");
+            exchanges(of_web(), many(request), "x-content-type-options: nosniff", "Hello, World!")
+        }
+        "web/one-around" => {
+            let router = variant::routes(bench::routes(Router::new()), Variant::Around1);
+            exchanges(router, many(get("/variant")), "HTTP/1.1 200 ", "Hello, World!")
+        }
+        "web/gzip-8k-alone" => {
+            let fields = format!("{FIELDS}Accept-Encoding: gzip\r\n");
+            let request = format!("GET /web/list HTTP/1.1\r\n{fields}\r\n");
+            exchanges(of_web(), vec![request], "content-encoding: gzip", "")
+        }
         _ => unreachable!("every name is one of WORK"),
     }
+}
+
+/// What the plan `web` sends and gets.
+const ORDER: &str = r#"{"customer":"Ada Lovelace","items":[{"sku":"tea-earl-grey","quantity":2,"cents":450},{"sku":"jam-quince","quantity":1,"cents":620},{"sku":"bread-rye","quantity":3,"cents":380}]}"#;
+const RECEIPT: &str = r#"{"customer":"Ada Lovelace","skus":["tea-earl-grey","jam-quince","bread-rye"],"total_cents":2660}"#;
+
+/// The routes of the plan `web`. Nobody asks for its files.
+fn of_web() -> Router {
+    web::routes(bench::routes(Router::new()), Path::new("."))
 }
 
 /// A connection as it is without a worker: a request parsed, and the answer's bytes.
@@ -130,27 +166,33 @@ fn route_among_32() -> Box<dyn FnMut()> {
     Box::new(move || counted(&mut work))
 }
 
-/// Exchanges with a server in process, one after the other on one connection. A request is sent in as many pieces as
-/// `pieces` has. Each answer is seen to be as long as the first, which is looked at.
+/// Exchanges with the routes that every compared server has.
 fn requests(pieces: Vec<String>, status: u16, body: &str) -> Box<dyn FnMut()> {
     let mut router = bench::routes(Router::new());
-    let is_full = status == 503;
-    if is_full {
+    if status == 503 {
         // Has the application run a Tokio runtime, as every one with such a handler does.
         let never = || async { future::pending::<StatusCode>().await };
         router = router.get("/full", never.concurrency_limit(1));
     }
+    exchanges(router, pieces, &format!("HTTP/1.1 {status} "), body)
+}
+
+/// Exchanges with a server in process, one after the other on one connection. A request is sent in as many pieces as
+/// `pieces` has. The first answer has the text `has` and ends with `body`; each is seen to be as long as the first.
+fn exchanges(router: Router, pieces: Vec<String>, has: &str, body: &str) -> Box<dyn FnMut()> {
     // Both live as long as the program.
     let client: &'static Client = Box::leak(Box::new(Client::new(router)));
-    if is_full {
+    if has == "HTTP/1.1 503 " {
         // Takes the one place, and keeps it.
         let first: &'static mut _ = Box::leak(Box::new(client.connect()));
         first.send(format!("GET /full HTTP/1.1\r\n{FIELDS}\r\n"));
     }
     let mut connection = client.connect();
     pieces.iter().for_each(|piece| connection.send(piece));
+    // Compressed content is no text, and longer as one.
+    let size = connection.heard().len();
     let heard = String::from_utf8_lossy(connection.heard()).into_owned();
-    assert!(heard.starts_with(&format!("HTTP/1.1 {status} ")), "{heard}");
+    assert!(heard.starts_with("HTTP/1.1 ") && heard.contains(has), "{heard}");
     assert!(heard.ends_with(body), "{heard}");
     let mut times = 1;
     Box::new(move || {
@@ -158,7 +200,7 @@ fn requests(pieces: Vec<String>, status: u16, body: &str) -> Box<dyn FnMut()> {
         times += 1;
         // To listen takes turns, too: now and then is enough.
         if times == WARM_UP {
-            assert_eq!(connection.heard().len(), heard.len() * times as usize);
+            assert_eq!(connection.heard().len(), size * times as usize);
         }
     })
 }

@@ -95,6 +95,8 @@
 //! | `files` | | `files::StaticFiles`: a folder, served below a path |
 //! | `embedded` | | `StaticFiles::embedded`: a folder that is a part of the program |
 //! | `compression` | | `layers::compression`: gzip, brotli, zstd; builds libzstd, which needs a C compiler |
+//! | `csv` | | `Csv`: tables in answers and uploads |
+//! | `redis` | | `layers::RedisStore`: kept answers that several instances share |
 //! | `validation` | | `Valid`: values that their own rules allow, by `#[derive(garde::Validate)]` |
 //! | `headers` | | `TypedHeader`, and the `headers` crate |
 //! | `openapi` | | `openapi`: a document of the interface, made of signatures, and a page that shows it |

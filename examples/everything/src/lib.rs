@@ -51,6 +51,8 @@ pub fn router(files: &Path, proxies: &TrustedProxies, keys: Option<Directory>) -
         .files("/files", StaticFiles::new(files).precompressed())
         .get("/accept", representation::accept)
         .get("/ndjson", representation::lines)
+        .get("/csv", representation::table)
+        .post("/csv", representation::imported)
         .get("/redirect", representation::redirect)
         .get("/template", representation::template)
         .get("/timeout", slow)

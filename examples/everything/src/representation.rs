@@ -1,7 +1,10 @@
 //! The forms that an answer has: chosen by the client, line by line, as a page.
 
 use highwater::layers::CsrfToken;
-use highwater::{Accept, Error, Form, Html, IntoResponse, Json, NdJson, Query, Redirect, Response};
+use highwater::{
+    Accept, Csv, CsvAnswer, CsvRows, Error, Form, Html, IntoResponse, Json, NdJson, Query,
+    Redirect, Response,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -23,21 +26,11 @@ const PLANETS: [Planet; 3] = [
 /// `GET /accept`: JSON, CSV or HTML, as the client likes it best.
 pub(crate) fn accept(accept: Accept) -> Result<Response, Error> {
     let answer = match accept.choose(&["application/json", "text/csv", "text/html"])? {
-        "text/csv" => Response::from(csv()).with_content_type("text/csv; charset=utf-8"),
+        "text/csv" => Csv(PLANETS).into_response(),
         "text/html" => Html(page()).into_response(),
         _ => Json(PLANETS).into_response(),
     };
     Ok(answer.with_header("vary", "accept"))
-}
-
-/// RFC 4180: a field with a quote, a comma or a line end stands in quotes, and its quotes are doubled.
-fn csv() -> String {
-    let field = |text: &str| match text.contains(['"', ',', '\r', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    };
-    let line = |planet: &Planet| format!("{},{}\r\n", field(planet.name), planet.moons);
-    std::iter::once("name,moons\r\n".to_owned()).chain(PLANETS.iter().map(line)).collect()
 }
 
 fn page() -> String {
@@ -62,6 +55,28 @@ pub(crate) fn lines(Query(Count { n }): Query<Count>) -> Result<Response, Error>
         return Err(Error::bad_request(format!("n: there are at most {LINES_MAX} lines")));
     }
     Ok(NdJson((0..n).map(|n| Line { n })).into_response())
+}
+
+/// `GET /csv?n=N`: a table for a spreadsheet, made while it is sent. What users wrote may begin like a formula.
+pub(crate) fn table(Query(Count { n }): Query<Count>) -> Result<CsvAnswer<impl CsvRows>, Error> {
+    if n > LINES_MAX {
+        return Err(Error::bad_request(format!("n: there are at most {LINES_MAX} rows")));
+    }
+    let rows = (0..n).map(|n| Entry { n, note: format!("=A{n}, as somebody wrote it") });
+    Ok(Csv(rows).header(["n", "note"]).escape_formulas())
+}
+
+#[derive(Deserialize, Serialize)]
+pub(crate) struct Entry {
+    n: u64,
+    note: String,
+}
+
+/// `POST /csv`: a table with these columns, in any order. Answers the sum of the numbers and the longest note.
+pub(crate) fn imported(Csv(entries): Csv<Vec<Entry>>) -> String {
+    let sum: u64 = entries.iter().map(|entry| entry.n).fold(0, u64::wrapping_add);
+    let longest = entries.iter().map(|entry| entry.note.as_str()).max_by_key(|note| note.len());
+    format!("{sum} {}", longest.unwrap_or_default())
 }
 
 /// `GET /redirect`

@@ -220,7 +220,7 @@ fn representations() {
     let all = start(&[]);
     for (accept, kind) in [
         ("application/json", "application/json"),
-        ("text/csv", "text/csv; charset=utf-8"),
+        ("text/csv", "text/csv; charset=utf-8; header=present"),
         ("text/html,*/*;q=0.5", "text/html; charset=utf-8"),
         ("*/*", "application/json"),
     ] {
@@ -237,6 +237,14 @@ fn representations() {
         (Some("application/x-ndjson"), 10_000)
     );
     assert_eq!(lines.text().lines().last(), Some("{\"n\":9999}"));
+    let table = all.get("/csv?n=10000", "");
+    assert_eq!(table.text().split_terminator("\r\n").count(), 10_001);
+    assert!(table.text().starts_with("n,note\r\n0,\"'=A0, as somebody wrote it\"\r\n"));
+    let rows = "note,n\r\n\"a, b\",7\r\nc,35\r\n";
+    let imported = all.call("POST", "/csv", "Content-Type: text/csv\r\n", rows);
+    assert_eq!(imported.text(), "42 a, b");
+    let wrong = all.call("POST", "/csv", "Content-Type: text/csv\r\n", "n,note\nx,y\n");
+    assert!(wrong.status == 422 && wrong.text().contains("line 2, column `n`"), "{}", wrong.text());
     let page = all.get("/template?name=%3Cscript%3E%22%27%26", "");
     assert!(page.text().contains("Hello, &lt;script&gt;&quot;&#39;&amp;!"), "{}", page.text());
 }

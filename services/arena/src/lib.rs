@@ -9,3 +9,4 @@ pub mod httparena;
 pub mod load;
 pub mod probe;
 pub mod variant;
+pub mod web;

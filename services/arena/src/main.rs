@@ -12,7 +12,7 @@ use highwater::{Router, Server};
 use highwater_arena::dataset::{self, DATASET, Dataset};
 use highwater_arena::httparena::{self, FILES};
 use highwater_arena::variant::{self, Variant};
-use highwater_arena::{answers, bench, load, probe};
+use highwater_arena::{answers, bench, load, probe, web};
 
 /// Serves the routes that benchmarks use to compare servers.
 #[derive(Debug, Parser)]
@@ -40,6 +40,10 @@ struct Args {
     /// Serve the files of this folder below /static/; /data/static if that is there
     #[arg(long = "static", value_name = "DIR", value_parser = httparena::folder)]
     files: Option<PathBuf>,
+
+    /// Serve the routes that compare what web APIs use (/web/list, /web/upload, …), with the files of this folder
+    #[arg(long, value_name = "DIR", value_parser = httparena::folder)]
+    web: Option<PathBuf>,
 }
 
 impl Args {
@@ -58,6 +62,9 @@ impl Args {
         }
         if let Some(folder) = &self.files {
             router = httparena::files(router, folder);
+        }
+        if let Some(folder) = &self.web {
+            router = web::routes(router, folder);
         }
         router
     }

@@ -47,7 +47,7 @@ struct Message {
 }
 
 #[derive(Serialize)]
-struct Record {
+pub(crate) struct Record {
     id: u32,
     title: String,
     price: f64,
@@ -101,7 +101,8 @@ async fn pass(request: OwnedRequest, next: Next) -> Response {
     next.run(request).await
 }
 
-fn records() -> Vec<Record> {
+/// What `/web/list` answers, too.
+pub(crate) fn records() -> Vec<Record> {
     (0..LIST_LEN)
         .map(|id| Record {
             id,

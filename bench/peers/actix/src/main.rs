@@ -1,7 +1,8 @@
-//! actix-web peer. Environment: PORT (8080), WORKERS (1).
+//! actix-web peer. Environment: PORT (8080), WORKERS (1); WEB for the routes of `api.rs`.
 use actix_web::{App, HttpResponse, HttpServer, http::header::ContentType, web};
 use serde::Serialize;
 
+mod api;
 #[path = "../../common/routes.rs"]
 mod routes;
 
@@ -41,7 +42,7 @@ async fn other() -> HttpResponse {
 
 /// The measured routes stand in the middle of the table, because this router tries its resources in
 /// order.
-fn configure(config: &mut web::ServiceConfig) {
+fn configure(config: &mut web::ServiceConfig, web: Option<&api::Web>) {
     let (before, after) = routes::EXTRA.split_at(routes::EXTRA.len() / 2);
     for path in before {
         config.route(path, web::get().to(other));
@@ -51,6 +52,9 @@ fn configure(config: &mut web::ServiceConfig) {
         .route("/json", web::get().to(json))
         .route("/users/{id}", web::get().to(user))
         .route("/e", web::post().to(event));
+    if let Some(web) = web {
+        web.configure(config);
+    }
     for path in after {
         config.route(path, web::get().to(other));
     }
@@ -60,7 +64,8 @@ fn main() -> std::io::Result<()> {
     let port = routes::env_usize("PORT", 8080) as u16;
     let workers = routes::env_usize("WORKERS", 1);
     actix_web::rt::System::new().block_on(async move {
-        HttpServer::new(|| App::new().configure(configure))
+        let web = api::Web::from_env();
+        HttpServer::new(move || App::new().configure(|config| configure(config, web.as_ref())))
             .workers(workers)
             .backlog(4096)
             .bind(("127.0.0.1", port))?

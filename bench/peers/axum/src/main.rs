@@ -1,29 +1,35 @@
 //! axum peer, on hyper's servers. Environment: PORT (8080), WORKERS (1); HTTP2=1 for both versions of HTTP on that port;
-//! TLS_PORT, TLS_CERT and TLS_KEY for TLS (tokio-rustls, ring), with HTTP/2 if the client knows it.
+//! TLS_PORT, TLS_CERT and TLS_KEY for TLS (tokio-rustls, ring), with HTTP/2 if the client knows it; WEB for the routes of
+//! `web.rs`, which need a clock and the client's address: without it nothing pays for them.
 //!
 //! One current-thread Tokio runtime a worker, each with its own SO_REUSEPORT listener: the layout
 //! that costs axum least, and measurably less than the multi-threaded `axum::serve`.
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     body::Bytes,
-    extract::{Path, WebSocketUpgrade, ws::WebSocket},
+    extract::{ConnectInfo, Path, WebSocketUpgrade, ws::WebSocket},
     http::StatusCode,
+    middleware::AddExtension,
     response::Response,
     routing::{get, post},
 };
 use hyper::server::conn::{http1, http2};
+use hyper::{Request, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::{server::conn::auto, service::TowerToHyperService};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
 use tokio_rustls::TlsAcceptor;
+use tower::{Layer, Service};
 
 #[path = "../../common/routes.rs"]
 mod routes;
+mod web;
 
 #[global_allocator]
 static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -72,6 +78,7 @@ fn app() -> Router {
         .route("/users/{id}", get(user))
         .route("/e", post(event))
         .route("/ws", get(echo));
+    let app = web::routes(app);
     routes::EXTRA
         .iter()
         .fold(app, |app, path| app.route(path, get(other)))
@@ -87,19 +94,28 @@ fn listen(addr: SocketAddr) -> std::io::Result<tokio::net::TcpListener> {
     tokio::net::TcpListener::from_std(socket.into())
 }
 
-async fn serve(addr: SocketAddr, both_versions: bool) -> std::io::Result<()> {
-    let service = TowerToHyperService::new(app());
+/// `make` has the service of each connection.
+async fn serve<S>(
+    addr: SocketAddr,
+    both_versions: bool,
+    make: impl Fn(SocketAddr) -> S,
+) -> std::io::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
     let listener = listen(addr)?;
     let mut http = http1::Builder::new();
     http.pipeline_flush(true);
     let mut auto = auto::Builder::new(TokioExecutor::new());
     auto.http1().pipeline_flush(true);
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let (stream, service) = (TokioIo::new(stream), service.clone());
+        let (stream, service) = (TokioIo::new(stream), TowerToHyperService::new(make(peer)));
         if both_versions {
             let auto = auto.clone();
             tokio::spawn(async move { auto.serve_connection_with_upgrades(stream, service).await });
@@ -161,15 +177,23 @@ fn tls() -> Option<(SocketAddr, TlsAcceptor)> {
 
 fn worker(addr: SocketAddr, tls: Option<(SocketAddr, TlsAcceptor)>) -> std::io::Result<()> {
     let both_versions = std::env::var_os("HTTP2").is_some();
-    tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()?
-        .block_on(async move {
-            if let Some((addr, acceptor)) = tls {
-                tokio::spawn(serve_tls(addr, acceptor));
-            }
-            serve(addr, both_versions).await
-        })
+    let is_web = std::env::var_os("WEB").is_some();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_io();
+    if is_web {
+        runtime.enable_time();
+    }
+    runtime.build()?.block_on(async move {
+        if let Some((addr, acceptor)) = tls {
+            tokio::spawn(serve_tls(addr, acceptor));
+        }
+        let app = app();
+        if is_web {
+            let known = |peer: SocketAddr| Extension(ConnectInfo(peer)).layer(app.clone());
+            return serve::<AddExtension<Router, _>>(addr, both_versions, known).await;
+        }
+        serve(addr, both_versions, |_| app.clone()).await
+    })
 }
 
 fn main() -> std::io::Result<()> {

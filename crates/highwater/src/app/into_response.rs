@@ -21,6 +21,7 @@ const BINARY: &str = "application/octet-stream";
 /// | `&'static str`, `String`, `Cow<'static, str>` | 200, `text/plain; charset=utf-8` |
 /// | `Bytes`, `Vec<u8>`, `&'static [u8]` | 200, `application/octet-stream` |
 /// | [`Html`], `Json`, [`Redirect`], [`Body`], [`Response`] | the response that they describe |
+/// | `NdJson`, `Csv` (feature `csv`) | 200, a line for each value, made while they are sent |
 /// | `()` | 200 without content |
 /// | [`StatusCode`] | that, without content; from 400 on, an [`Error`] with that status |
 /// | `Option<R>` | `R`, or the [`Error`] 404 |

@@ -19,6 +19,8 @@ mod build;
 mod build_error;
 mod client_keys;
 mod covered;
+#[cfg(feature = "csv")]
+mod csv;
 #[cfg(feature = "openapi")]
 mod described;
 mod disconnected;
@@ -85,6 +87,8 @@ pub use crate::admission::{Concurrency, Priority};
 pub use application::App;
 pub use body::{Body, BodyError, BodySender, BodyStream, Closed, Upgraded};
 pub use build_error::BuildError;
+#[cfg(feature = "csv")]
+pub use csv::{CSV_ROWS_MAX, Csv, CsvAnswer, CsvRows, RowStream};
 pub use disconnected::Disconnected;
 pub use draining::Draining;
 pub use endpoint::EndpointInfo;

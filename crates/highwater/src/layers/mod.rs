@@ -41,6 +41,8 @@ pub use etag::etag;
 pub use idempotency::{Idempotency, IdempotencyKey, idempotency};
 pub use rate_limit::{RateLimit, rate_limit};
 pub use request_id::{RequestIdLayer, request_id};
+#[cfg(feature = "redis")]
+pub use response_cache::RedisStore;
 pub use response_cache::{ResponseCache, response_cache};
 pub use security_headers::{SecurityHeaders, security_headers};
 pub use spans::spans;

@@ -8,7 +8,7 @@ use crate::app::error::Error;
 use crate::app::request::Request;
 
 /// The body of a request whose route takes it whole.
-pub(super) fn whole<'r>(request: &'r Request<'_>) -> Result<&'r [u8], Error> {
+pub(in crate::app) fn whole<'r>(request: &'r Request<'_>) -> Result<&'r [u8], Error> {
     // Reached only beside an extractor that streams the body, but routes with two body extractors
     // are refused; or through an extractor that does not declare `Whole`.
     request.body().ok_or_else(|| Error::internal("the body of this route is streamed"))
@@ -71,6 +71,6 @@ impl FromRequest for BodyStream {
 }
 
 /// Whether there is a body, or will be; an empty one counts as none.
-pub(super) fn has_body(request: &Request<'_>) -> bool {
+pub(in crate::app) fn has_body(request: &Request<'_>) -> bool {
     request.body().is_none_or(|body| !body.is_empty())
 }

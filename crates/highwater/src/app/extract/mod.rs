@@ -34,6 +34,8 @@ use super::request::Request;
 
 pub use accept::{Accept, AcceptLanguage};
 pub use awaited::{Awaited, Begun, FromRequestAsync};
+#[cfg(feature = "csv")]
+pub(in crate::app) use body::{has_body, whole};
 #[cfg(feature = "json")]
 pub use form::{Form, Query};
 pub use head::{
@@ -63,6 +65,7 @@ pub(in crate::app) use path_shape::PathCheck;
 /// | `Path<T>` | the path's parameters: a value, a tuple, or a struct by name |
 /// | `Query<T>`, [`RawQuery`] | the query, deserialized or as it came |
 /// | `Json<T>`, `Form<T>` | the body, deserialized |
+/// | `Csv<Vec<T>>` | the rows of the body, with the feature `csv` |
 /// | `Bytes`, `Vec<u8>`, `String` | the body, whole |
 /// | [`BodyStream`](super::BodyStream) | the body, as it comes |
 /// | [`State<T>`], [`Extension<T>`] | a value that the application, or a layer, has provided |
@@ -275,8 +278,8 @@ impl<T: FromRequest> FromRequest for Result<T, Error> {
 }
 
 /// 415, for a body whose `Content-Type` is not the required one.
-#[cfg(feature = "json")]
-fn wrong_content_type(message: &'static str) -> Error {
+#[cfg(any(feature = "json", feature = "csv"))]
+pub(in crate::app) fn wrong_content_type(message: &'static str) -> Error {
     use http::StatusCode;
     Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
 }

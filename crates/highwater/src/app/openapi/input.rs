@@ -5,6 +5,8 @@ use http::{HeaderMap, Method, StatusCode, Uri, Version};
 use serde_json::json;
 
 use crate::app::body::BodyStream;
+#[cfg(feature = "csv")]
+use crate::app::csv::Csv;
 use crate::app::described::{DescribeInput, HasSchema, Operation};
 use crate::app::disconnected::Disconnected;
 use crate::app::draining::Draining;
@@ -102,6 +104,16 @@ impl<T: HasSchema> DescribeInput for Form<T> {
     fn describe(operation: &mut Operation<'_>) {
         let schema = operation.schemas.form::<T>();
         operation.content("application/x-www-form-urlencoded", schema);
+        body_errors(operation, true);
+    }
+}
+
+/// A table has no schema in JSON.
+#[cfg(feature = "csv")]
+impl<T> DescribeInput for Csv<Vec<T>> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.content("text/csv", json!({ "type": "string" }));
+        operation.error(StatusCode::BAD_REQUEST, "The content is not CSV (`invalid_csv`).");
         body_errors(operation, true);
     }
 }

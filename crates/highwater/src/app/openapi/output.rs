@@ -10,6 +10,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
 use crate::app::body::Body;
+#[cfg(feature = "csv")]
+use crate::app::csv::{Csv, CsvAnswer, CsvRows};
 use crate::app::described::{DescribeOutput, HasSchema, Operation};
 use crate::app::error::Error;
 use crate::app::extract::Json;
@@ -99,6 +101,21 @@ impl<I: IntoIterator<Item: HasSchema>> DescribeOutput for NdJson<I> {
     fn describe(operation: &mut Operation<'_>) {
         let schema = operation.schemas.output::<I::Item>();
         operation.ok(Some(("application/x-ndjson", schema)));
+    }
+}
+
+/// A table has no schema in JSON.
+#[cfg(feature = "csv")]
+impl<R: CsvRows> DescribeOutput for Csv<R> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.ok(Some(("text/csv", json!({ "type": "string" }))));
+    }
+}
+
+#[cfg(feature = "csv")]
+impl<R: CsvRows> DescribeOutput for CsvAnswer<R> {
+    fn describe(operation: &mut Operation<'_>) {
+        Csv::<R>::describe(operation);
     }
 }
 

@@ -1,0 +1,131 @@
+//! Has the same been answered a moment ago?
+//!
+//! ```text
+//!  request ─▶ kept.rs     may it have a kept answer, and which?
+//!          ─▶ memory.rs   those of this process, at once
+//!           │ redis/      those of all instances, if they come in time
+//!          ─▶ its handler, whose answer is kept
+//! ```
+
+mod kept;
+mod memory;
+#[cfg(feature = "redis")]
+mod redis;
+
+use std::time::Duration;
+
+#[cfg(feature = "redis")]
+pub use self::redis::RedisStore;
+use crate::app::Layer;
+
+/// How long one request may take to renew an answer before another one tries.
+const RENEWAL_MAX: Duration = Duration::from_secs(5);
+
+/// Keeps answers for `lifetime`, and gives them to everybody who asks for the same host, path and query: with `Age`, and without
+/// its handler.
+///
+/// What is kept is the whole answer 200 to a `GET`, of at most 1 MiB, and `HEAD` is answered by it. Left alone are requests with
+/// `Authorization`, `Cookie`, `Range`, or `Cache-Control: no-cache` or `no-store`, and answers with `Set-Cookie`, `Vary`, or `Cache-Control:
+/// private`, `no-store` or `no-cache`: they are not for everybody. An answer that depends on anything else of the request
+/// has to say so in `Vary`.
+///
+/// At most 1024 answers and 64 MiB are kept, in one process; those that nobody asks for go first. With the feature `redis`,
+/// `response_cache(…).redis(…)` keeps them for several instances. Layers around this one see
+/// each answer, those within only what handlers make: so compression belongs around it.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use std::time::Duration;
+///
+/// use highwater::Router;
+/// use highwater::layers::response_cache;
+/// use highwater::testing::Client;
+///
+/// static CALLS: AtomicU32 = AtomicU32::new(0);
+/// let count = || (CALLS.fetch_add(1, Ordering::Relaxed) + 1).to_string();
+/// let cache = response_cache(Duration::from_secs(60));
+/// let client = Client::new(Router::new().layer(cache).get("/", count));
+/// assert_eq!(client.get("/").text(), "1");
+/// let again = client.get("/");
+/// assert_eq!((again.text(), again.header("age")), ("1", Some("0")));
+/// ```
+pub fn response_cache(lifetime: Duration) -> ResponseCache {
+    ResponseCache {
+        lifetime,
+        stale: Duration::ZERO,
+        entries_max: 1024,
+        bytes_max: 64 << 20,
+        #[cfg(feature = "redis")]
+        redis: None,
+    }
+}
+
+/// A layer that keeps answers; made by [`response_cache`].
+#[derive(Clone, Debug)]
+#[must_use = "give it to `Router::layer`"]
+pub struct ResponseCache {
+    lifetime: Duration,
+    stale: Duration,
+    entries_max: usize,
+    bytes_max: usize,
+    #[cfg(feature = "redis")]
+    redis: Option<RedisStore>,
+}
+
+impl ResponseCache {
+    /// Goes on giving an answer for this long after its lifetime while one request renews it, so that nobody else waits for
+    /// its handler (RFC 5861 §3).
+    pub fn stale_while_revalidate(mut self, stale: Duration) -> Self {
+        self.stale = stale;
+        self
+    }
+
+    /// Keeps the answers in Redis, for all instances of a service, in place of this process: see [`RedisStore`].
+    ///
+    /// `entries_max` and `bytes_max` do not count then: Redis removes each answer when its time is over, and keeps to its own
+    /// `maxmemory`.
+    #[cfg(feature = "redis")]
+    pub fn redis(mut self, store: RedisStore) -> Self {
+        self.redis = Some(store);
+        self
+    }
+
+    /// How many answers are kept, 1024 unless it is said.
+    pub fn entries_max(mut self, entries: usize) -> Self {
+        self.entries_max = entries;
+        self
+    }
+
+    /// How many bytes of content are kept, 64 MiB unless it is said.
+    pub fn bytes_max(mut self, bytes: usize) -> Self {
+        self.bytes_max = bytes;
+        self
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.lifetime.is_zero() {
+            problems.push(String::from(
+                "response_cache(0) keeps nothing; write how long an answer may be old, or leave the layer out",
+            ));
+        }
+        if self.entries_max < 2 || self.bytes_max < 2 {
+            problems.push(String::from(
+                "response_cache(…): `entries_max` and `bytes_max` are at least 2, or nothing is kept",
+            ));
+        }
+        problems
+    }
+}
+
+impl From<ResponseCache> for Layer {
+    fn from(settings: ResponseCache) -> Layer {
+        let problems = settings.problems();
+        #[cfg(feature = "redis")]
+        if let Some(store) = &settings.redis {
+            return problems.into_iter().fold(redis::layer(&settings, store), Layer::problem);
+        }
+        let layer = memory::layer(settings);
+        problems.into_iter().fold(layer, Layer::problem)
+    }
+}

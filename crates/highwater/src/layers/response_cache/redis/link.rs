@@ -1,0 +1,386 @@
+//! The connection to Redis: one for the process, on a thread of its own, made again when it breaks.
+//!
+//! ```text
+//!  away ──connect, PING──▶ up ──a PING each second──▶ up
+//!   ▲                       │
+//!   └─ an error, a deadline ┘
+//! ```
+//!
+//! While it is away nobody waits for it: a request asks only where there is a connection that answered the last time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, RedisError, RedisResult};
+use bytes::Bytes;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+use super::super::RENEWAL_MAX;
+use super::super::kept::Kept;
+use super::entry::{ENTRY_BYTES_MAX, decode, encode};
+use crate::logging::{rate_limited, tracing};
+use crate::metrics::{Counter, Metrics};
+
+/// How long a connection may take, its first answer included.
+const CONNECT: Duration = Duration::from_secs(1);
+/// How often an idle connection is pinged, and how long it has to answer. Requests notice a server that hangs sooner.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long a write may take, for which nobody waits.
+const WRITE: Duration = Duration::from_secs(1);
+/// The pause after a connection that failed: the first, doubled up to the second.
+const PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// Requests that wait for Redis; further ones do not ask. A guess: what one connection answers in the usual deadline is
+/// more, so only a server that hangs has so many.
+const READS_MAX: usize = 1024;
+/// Writes under way, of at most 1 MiB each; further answers are not kept. A guess that bounds the memory.
+const WRITES_MAX: usize = 64;
+
+/// How old an answer may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) lifetime: Duration,
+    /// How much older while somebody renews it.
+    pub(super) stale: Duration,
+}
+
+impl Times {
+    /// After how many milliseconds Redis removes it.
+    fn keep_ms(self) -> u64 {
+        let keep = self.lifetime.saturating_add(self.stale).as_millis();
+        // Redis counts in signed numbers, from 1970.
+        u64::try_from(keep).unwrap_or(u64::MAX).clamp(1, u64::MAX >> 8)
+    }
+}
+
+/// The result of a lookup.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// An answer, and its age.
+    Kept(Kept, Duration),
+    /// The handler has to run: there is none, it is this request's turn to renew it, or Redis did not say in time.
+    Nothing,
+}
+
+/// The way to Redis. Dropping it ends its thread.
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    deadline: Duration,
+}
+
+struct Shared {
+    /// Its address, for the log.
+    server: String,
+    /// `None` while it is away.
+    connection: Mutex<Option<Way>>,
+    told: watch::Sender<Told>,
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
+    counters: Counters,
+}
+
+/// A connection to ask.
+#[derive(Clone)]
+struct Way {
+    connection: MultiplexedConnection,
+    /// The first one is 1.
+    number: u64,
+}
+
+/// What the connection's thread is told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// The last connection that did not answer.
+    lost: u64,
+    stop: bool,
+}
+
+struct Counters {
+    hit: Counter,
+    stale: Counter,
+    miss: Counter,
+    failed: Counter,
+    stored: Counter,
+    write_failed: Counter,
+    dropped: Counter,
+}
+
+impl Counters {
+    fn new(metrics: &Metrics) -> Result<Counters, String> {
+        let asked = |result: &str| {
+            let help = "Requests that asked Redis for a kept answer, by result.";
+            metrics.counter_with("response_cache_requests_total", help, &[("result", result)])
+        };
+        let written = |result: &str| {
+            let help = "Answers that were to be stored in Redis, by result.";
+            metrics.counter_with("response_cache_writes_total", help, &[("result", result)])
+        };
+        let all = || {
+            Ok(Counters {
+                hit: asked("hit")?,
+                stale: asked("stale")?,
+                miss: asked("miss")?,
+                failed: asked("failed")?,
+                stored: written("stored")?,
+                write_failed: written("failed")?,
+                dropped: written("dropped")?,
+            })
+        };
+        all().map_err(|error: crate::metrics::MetricError| format!("RedisStore::metrics: {error}"))
+    }
+}
+
+impl Link {
+    /// Begins to connect; does not wait for the server.
+    ///
+    /// # Errors
+    /// If `url` is not one of Redis, the counters are registered already, or there can be no thread.
+    pub(super) fn new(
+        url: &str,
+        deadline: Duration,
+        metrics: Option<&Metrics>,
+    ) -> Result<Link, String> {
+        let wrong = |error: RedisError| {
+            format!("RedisStore::new(…): not a URL of Redis ({error}); write redis://host:port/0")
+        };
+        let info = url.into_connection_info().map_err(wrong)?;
+        let server = info.addr().to_string();
+        let client = Client::open(info).map_err(wrong)?;
+        let own = Metrics::new();
+        let (told, heard) = watch::channel(Told::default());
+        let shared = Arc::new(Shared {
+            server,
+            connection: Mutex::default(),
+            told,
+            reads: Arc::new(Semaphore::new(READS_MAX)),
+            writes: Arc::new(Semaphore::new(WRITES_MAX)),
+            counters: Counters::new(metrics.unwrap_or(&own))?,
+        });
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build();
+        let runtime = runtime.map_err(|error| format!("no runtime for Redis: {error}"))?;
+        let handle = runtime.handle().clone();
+        let kept = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("hw-redis".to_owned())
+            .spawn(move || runtime.block_on(kept.keep_connected(client, heard)))
+            .map_err(|error| format!("no thread for Redis: {error}"))?;
+        Ok(Link { shared, runtime: handle, deadline })
+    }
+
+    /// Looks for an answer, at most until the deadline.
+    pub(super) async fn find(&self, key: &str, times: Times) -> Found {
+        let counters = &self.shared.counters;
+        let place = Arc::clone(&self.shared.reads).try_acquire_owned();
+        let (Ok(place), Some(way)) = (place, self.shared.way()) else {
+            counters.failed.increment();
+            return Found::Nothing;
+        };
+        let (shared, deadline, key) = (Arc::clone(&self.shared), self.deadline, key.to_owned());
+        // On the connection's thread, whose clock it is: a worker need not have one.
+        let asked = self.runtime.spawn(async move {
+            let found = timeout(deadline, find(way.connection, key, times)).await;
+            // It goes on if the client hangs up, so the place is its own.
+            drop(place);
+            shared.judge(way.number, found)
+        });
+        // It is cancelled only where the thread has ended.
+        let found = asked.await.ok().flatten();
+        match &found {
+            Some(Found::Kept(_, age)) if *age < times.lifetime => counters.hit.increment(),
+            Some(Found::Kept(..)) => counters.stale.increment(),
+            Some(Found::Nothing) => counters.miss.increment(),
+            None => counters.failed.increment(),
+        }
+        found.unwrap_or(Found::Nothing)
+    }
+
+    /// Stores an answer. Returns at once.
+    pub(super) fn keep(&self, key: String, kept: &Kept, times: Times) {
+        let dropped = &self.shared.counters.dropped;
+        let place = Arc::clone(&self.shared.writes).try_acquire_owned();
+        let (Ok(place), Some(way)) = (place, self.shared.way()) else {
+            return dropped.increment();
+        };
+        let Some(entry) = encode(kept, times.keep_ms()) else { return dropped.increment() };
+        let shared = Arc::clone(&self.shared);
+        self.runtime.spawn(async move {
+            let stored = store(way.connection, key, entry, times.keep_ms());
+            match shared.judge(way.number, timeout(WRITE, stored).await) {
+                Some(()) => shared.counters.stored.increment(),
+                None => shared.counters.write_failed.increment(),
+            }
+            drop(place);
+        });
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.shared.told.send_modify(|told| told.stop = true);
+    }
+}
+
+async fn find(
+    mut connection: MultiplexedConnection,
+    key: String,
+    times: Times,
+) -> RedisResult<Found> {
+    // A longer value is not one of ours, and its part is no entry. A missing one is an empty text.
+    let mut asked = ::redis::pipe();
+    asked.cmd("GETRANGE").arg(&key).arg(0).arg(ENTRY_BYTES_MAX).cmd("PTTL").arg(&key);
+    let (bytes, left_ms): (Vec<u8>, i64) = asked.query_async(&mut connection).await?;
+    let Some((kept, keep_ms)) = decode(Bytes::from(bytes)) else { return Ok(Found::Nothing) };
+    // It may have been removed in between; then it was as old as it may be.
+    let age = Duration::from_millis(keep_ms.saturating_sub(left_ms.max(0).unsigned_abs()));
+    if age < times.lifetime {
+        return Ok(Found::Kept(kept, age));
+    }
+    if times.stale.is_zero() {
+        return Ok(Found::Nothing);
+    }
+    let mut turn = ::redis::cmd("SET");
+    turn.arg(renewing(&key)).arg(1).arg("NX").arg("PX").arg(RENEWAL_MAX.as_millis() as u64);
+    let is_ours: Option<String> = turn.query_async(&mut connection).await?;
+    let is_within = age < times.lifetime.saturating_add(times.stale);
+    match is_ours.is_none() && is_within {
+        true => Ok(Found::Kept(kept, age)),
+        false => Ok(Found::Nothing),
+    }
+}
+
+async fn store(
+    mut connection: MultiplexedConnection,
+    key: String,
+    entry: Vec<u8>,
+    keep_ms: u64,
+) -> RedisResult<()> {
+    let mut written = ::redis::pipe();
+    written.cmd("SET").arg(&key).arg(entry).arg("PX").arg(keep_ms).ignore();
+    written.cmd("DEL").arg(renewing(&key)).ignore();
+    written.query_async(&mut connection).await
+}
+
+/// Is there while somebody renews the answer of `key`.
+fn renewing(key: &str) -> String {
+    format!("{key}\nrenewing")
+}
+
+impl Shared {
+    fn way(&self) -> Option<Way> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_way(&self, way: Option<Way>) {
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = way;
+    }
+
+    /// The result of asking connection `number`, if there is one. After a deadline or an error of the connection nobody asks
+    /// until there is a new one.
+    fn judge<T, E>(&self, number: u64, result: Result<RedisResult<T>, E>) -> Option<T> {
+        match result {
+            Ok(Ok(value)) => return Some(value),
+            Ok(Err(error)) if !error.is_unrecoverable_error() => {
+                let server = &self.server;
+                rate_limited!(WARN, %error, "Redis at {server} refuses; handlers run{}", remedy(&error));
+            }
+            Ok(Err(_)) | Err(_) => {
+                let mut way = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+                way.take_if(|way| way.number == number);
+                drop(way);
+                self.told.send_modify(|told| told.lost = told.lost.max(number));
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection until the link is dropped. Logs once that it is away, and once that it is back.
+    async fn keep_connected(self: Arc<Self>, client: Client, mut told: watch::Receiver<Told>) {
+        let (mut pause, mut number, mut is_reported) = (PAUSE[0], 0, false);
+        loop {
+            let error = match connect(&client).await {
+                Ok(connection) => {
+                    if std::mem::take(&mut is_reported) {
+                        tracing::info!("Redis at {} is back; it keeps answers", self.server);
+                    }
+                    pause = PAUSE[0];
+                    number += 1;
+                    self.serve(Way { connection, number }, &mut told).await
+                }
+                Err(error) => Some(error),
+            };
+            self.set_way(None);
+            let Some(error) = error else { return };
+            if !std::mem::replace(&mut is_reported, true) {
+                let server = &self.server;
+                tracing::warn!(
+                    error,
+                    "Redis at {server} is unavailable; handlers run without it until it is back"
+                );
+            }
+            // The end does not wait for the pause.
+            if timeout(pause, told.wait_for(|told| told.stop)).await.is_ok() {
+                return;
+            }
+            pause = (pause * 2).min(PAUSE[1]);
+        }
+    }
+
+    /// Lets requests ask a connection as long as it answers. Returns why it does not any more; `None` at the end.
+    async fn serve(&self, way: Way, told: &mut watch::Receiver<Told>) -> Option<String> {
+        let (mut pinged, number) = (way.connection.clone(), way.number);
+        self.set_way(Some(way));
+        loop {
+            let heard = told.wait_for(|told| told.stop || told.lost == number);
+            match timeout(HEARTBEAT, heard).await {
+                Ok(Ok(told)) if !told.stop => return Some("it did not answer in time".to_owned()),
+                Ok(_) => return None,
+                Err(_) => {}
+            }
+            if let Err(error) = ping(&mut pinged).await {
+                return Some(error);
+            }
+        }
+    }
+}
+
+/// A connection that has answered once: a server that hangs accepts connections, too.
+async fn connect(client: &Client) -> Result<MultiplexedConnection, String> {
+    // The deadlines are ours.
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let made = async {
+        let connected = client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = connected.map_err(|error| explained(&error))?;
+        ping(&mut connection).await?;
+        Ok(connection)
+    };
+    let late = |_| format!("it did not answer within {CONNECT:?}");
+    timeout(CONNECT, made).await.map_err(late)?
+}
+
+async fn ping(connection: &mut MultiplexedConnection) -> Result<(), String> {
+    let answer = timeout(HEARTBEAT, ::redis::cmd("PING").query_async::<()>(connection)).await;
+    let answer = answer.map_err(|_| format!("it did not answer within {HEARTBEAT:?}"))?;
+    answer.map_err(|error| explained(&error))
+}
+
+fn explained(error: &RedisError) -> String {
+    format!("{error}{}", remedy(error))
+}
+
+/// What to do about an error, where that is known.
+fn remedy(error: &RedisError) -> &'static str {
+    match error.code() {
+        Some("OOM") => "; raise its maxmemory, or set maxmemory-policy to allkeys-lru",
+        Some("NOPERM" | "NOAUTH" | "WRONGPASS") => {
+            "; allow this user GETRANGE, PTTL, SET, DEL, PING and the keys highwater:answer:*"
+        }
+        Some("READONLY") => "; give the URL of the primary",
+        _ => "",
+    }
+}
