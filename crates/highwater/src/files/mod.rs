@@ -84,7 +84,7 @@ const SIBLINGS: [(Coding, &str); 3] =
 /// Files of up to 256 KiB are kept in memory, [32 MiB](StaticFiles::cache_bytes_max) of them. For each request the server asks
 /// the disk whether the file is still in the state in which it was read, so a change is seen by the next request. Everything
 /// else happens on the pool of [`blocking`](crate::blocking) handlers: a slow disk delays no other request. Larger files are
-/// read in pieces of 64 KiB while they are sent, two of which are in memory for each download.
+/// read in pieces of 64 to 256 KiB while they are sent, two of which are in memory for each download.
 ///
 /// ```no_run
 /// use highwater::Router;

@@ -3,18 +3,20 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
 use tokio::task::JoinHandle;
 
-/// How much is read at once. Two pieces per download are in memory: one that is sent, and the next.
-const PIECE_BYTES_MAX: u64 = 64 * 1024;
+/// How much is read at once. Two pieces per download are in memory: one that is sent, and the next. A client that is slower than
+/// the disk gets small pieces, because there may be many of them; one that waits for the disk gets larger ones, since each
+/// costs two changes of thread.
+const PIECE_BYTES: RangeInclusive<u64> = 64 * 1024..=256 * 1024;
 
 /// A part of the content.
 #[derive(Debug)]
@@ -45,17 +47,27 @@ pub(super) struct FileStream {
     parts: VecDeque<Part>,
     /// The next piece.
     reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
+    /// Most bytes of a piece.
+    piece_bytes: u64,
+    /// The client has waited for the next piece.
+    is_awaited: bool,
 }
 
 impl FileStream {
     pub(super) fn new(file: File, parts: Vec<Part>) -> Self {
-        FileStream { file: Arc::new(file), parts: parts.into(), reading: None }
+        FileStream {
+            file: Arc::new(file),
+            parts: parts.into(),
+            reading: None,
+            piece_bytes: *PIECE_BYTES.start(),
+            is_awaited: false,
+        }
     }
 
     /// Begins to read the next piece, if the next part is of the file.
     fn read_ahead(&mut self) {
         let Some(Part::File(range)) = self.parts.front_mut() else { return };
-        let (at, end) = (range.start, range.end.min(range.start + PIECE_BYTES_MAX));
+        let (at, end) = (range.start, range.end.min(range.start + self.piece_bytes));
         range.start = end;
         if range.start == range.end {
             self.parts.pop_front();
@@ -82,8 +94,15 @@ impl Stream for FileStream {
             }
         }
         let Some(reading) = &mut self.reading else { return Poll::Ready(None) };
-        let read = ready!(Pin::new(reading).poll(context));
+        let Poll::Ready(read) = Pin::new(reading).poll(context) else {
+            self.is_awaited = true;
+            return Poll::Pending;
+        };
         self.reading = None;
+        self.piece_bytes = match std::mem::take(&mut self.is_awaited) {
+            true => (self.piece_bytes * 2).min(*PIECE_BYTES.end()),
+            false => *PIECE_BYTES.start(),
+        };
         let piece = read.map_err(io::Error::other).flatten();
         if piece.is_ok() {
             self.read_ahead();

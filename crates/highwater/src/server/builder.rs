@@ -167,6 +167,7 @@ impl Server {
         let chosen = transport::choose(config.transport).map_err(ServerError::Transport)?;
         let cores = cpu::allowed().unwrap_or_default();
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
+        limits::keep_freed_memory();
         let connections_max = connections_max(&config)?;
         let tls = Prepared::new(tls, &config, listener.is_some()).map_err(ServerError::Settings)?;
         // Whoever comes before they are done is refused, and tries again or elsewhere.

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 
 use flate2::write::GzEncoder;
+use flate2::{Compress, FlushCompress, Status};
 
 use crate::content::coding::Coding;
 
@@ -13,6 +14,9 @@ const GZIP_LEVEL: u32 = 4;
 const BROTLI_LEVEL: u32 = 4;
 const ZSTD_LEVEL: i32 = 3;
 
+/// Its window, as a power of two: the largest there is.
+const GZIP_WINDOW: u8 = 15;
+
 /// Brotli's window, as a power of two: 512 KiB, which is as much as the largest content that is compressed at once.
 const BROTLI_WINDOW: u32 = 19;
 
@@ -20,7 +24,8 @@ const BROTLI_WINDOW: u32 = 19;
 const BROTLI_BUFFER_BYTES: usize = 4096;
 
 thread_local! {
-    /// An encoder of zstd has a megabyte of tables: they are made once per thread.
+    /// An encoder of gzip has a quarter of a megabyte of tables, one of zstd a megabyte: they are made once per thread.
+    static GZIP: RefCell<Option<Compress>> = const { RefCell::new(None) };
     static ZSTD: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
 }
 
@@ -34,12 +39,25 @@ pub(super) fn compress(coding: Coding, bytes: &[u8]) -> Option<Vec<u8>> {
             }
             kept.as_mut().expect("it was made").compress(bytes)
         }),
-        Coding::Gzip | Coding::Brotli => Encoder::new(coding).and_then(|mut encoder| {
+        Coding::Gzip => return GZIP.with_borrow_mut(|kept| gzip(kept, bytes)),
+        Coding::Brotli => Encoder::new(coding).and_then(|mut encoder| {
             encoder.write(bytes)?;
             encoder.finish()
         }),
     };
     compressed.ok().filter(|compressed| compressed.len() < bytes.len())
+}
+
+/// `bytes` in gzip, unless that is not smaller.
+fn gzip(kept: &mut Option<Compress>, bytes: &[u8]) -> Option<Vec<u8>> {
+    let new = || Compress::new_gzip(flate2::Compression::new(GZIP_LEVEL), GZIP_WINDOW);
+    let encoder = kept.get_or_insert_with(new);
+    encoder.reset();
+    // What does not fit is not smaller.
+    let mut compressed = Vec::with_capacity(bytes.len());
+    let status = encoder.compress_vec(bytes, &mut compressed, FlushCompress::Finish);
+    compressed.shrink_to_fit();
+    matches!(status, Ok(Status::StreamEnd)).then_some(compressed)
 }
 
 /// An encoder of content that comes in pieces.
