@@ -122,18 +122,23 @@ const LISTEN: &str = "window.events = []; (() => {
   source.onmessage = note;
 })()";
 
+/// Opens the page, whose socket exchanges text, bytes, a code and a reason with its handler.
+fn talks(browser: &mut Browser, url: &str) {
+    browser.open(url);
+    browser.until("document.title === 'events'");
+    browser.value(TALK);
+    browser.until("heard.length === 4");
+    let expected = "open chat.v2|tide ⇑ high|bytes 100000|closed 4321 as you wish true";
+    assert_eq!(browser.value("heard.join('|')"), expected);
+}
+
 /// Purpose: a page and a handler understand each other, through code that is not ours: protocols, text, bytes, codes and
 /// reasons; a page of another origin does not get in.
 #[test]
 fn a_page_talks() {
     let Some(mut browser) = Browser::start() else { return };
     let mut server = serve();
-    browser.open(&format!("http://{}/", server.address()));
-    browser.until("document.title === 'events'");
-    browser.value(TALK);
-    browser.until("heard.length === 4");
-    let expected = "open chat.v2|tide ⇑ high|bytes 100000|closed 4321 as you wish true";
-    assert_eq!(browser.value("heard.join('|')"), expected);
+    talks(&mut browser, &format!("http://{}/", server.address()));
     browser.value(FOREIGN);
     browser.until("foreign !== ''");
     assert_eq!(browser.value("foreign"), "closed 1006");
@@ -147,12 +152,7 @@ fn a_page_talks_over_http2() {
     let Some(mut browser) = Browser::start() else { return };
     let mut server = serve_secured();
     browser.call("Security.setIgnoreCertificateErrors", json!({ "ignore": true }));
-    browser.open(&format!("https://{}/", server.address()));
-    browser.until("document.title === 'events'");
-    browser.value(TALK);
-    browser.until("heard.length === 4");
-    let expected = "open chat.v2|tide ⇑ high|bytes 100000|closed 4321 as you wish true";
-    assert_eq!(browser.value("heard.join('|')"), expected);
+    talks(&mut browser, &format!("https://{}/", server.address()));
     browser.value(HOW);
     browser.until("how.includes('closed')");
     assert_eq!(browser.value("how"), "HTTP/2.0 CONNECT, closed 1000");

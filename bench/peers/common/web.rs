@@ -7,7 +7,7 @@ pub const GZIP_LEVEL: u32 = 4;
 pub const COMPRESSED_BYTES_MIN: usize = 1024;
 /// Requests of a client in a second, which no benchmark reaches.
 pub const REQUESTS: u32 = 1_000_000_000;
-/// The largest upload, in bytes. Frameworks differ in what they take unless it is said.
+/// The largest upload, in bytes. Frameworks differ in their defaults.
 pub const UPLOAD_MAX: usize = 1 << 20;
 
 /// A record of the list, which is about 8 KiB of JSON.

@@ -12,8 +12,7 @@ use crate::socket;
 impl Drop for Uring {
     /// Cancels what is in flight and waits for it, so that no memory is freed under the kernel.
     fn drop(&mut self) {
-        // By name: the kernel finds each at once. To cancel everything, it begins its search anew for every operation, which
-        // takes half a minute for 10 000 connections.
+        // Each by name: see `Ring::cancel_all`.
         let open = self.slots.iter().enumerate().filter(|(_, slot)| slot.fd != -1);
         let open: Vec<u32> = open.map(|(index, _)| index as u32).collect();
         open.into_iter().for_each(|index| self.shut(index));

@@ -15,7 +15,7 @@ use crate::app::body::{Body, BoxError};
 use crate::app::into_response::IntoResponse;
 use crate::app::response::Response;
 
-/// About how many bytes are sent at once, as of [`NdJson`](crate::NdJson).
+/// About how many bytes are sent at once, as for [`NdJson`](crate::NdJson).
 const PIECE: usize = 16 << 10;
 
 /// `header=present`: the first row holds the names (RFC 4180 §3).

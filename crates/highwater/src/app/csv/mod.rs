@@ -35,8 +35,8 @@ use crate::app::response::Response;
 /// `text/csv; charset=utf-8; header=present`.
 ///
 /// A row that fails ends the answer in the middle, which clients notice: the connection is cut off before the last chunk.
-/// Rows that were not sent until then are lost. A row fails if the stream yields an error, if its fields are not single values, or if their number differs
-/// from the first row's.
+/// Rows that were not sent until then are lost. A row fails if the stream yields an error, if its fields are not single
+/// values, or if their number differs from the first row's.
 ///
 /// ```
 /// use highwater::testing::Client;

@@ -90,13 +90,13 @@ impl ResponseCache {
         self
     }
 
-    /// How many answers are kept, 1024 unless it is said.
+    /// How many answers are kept: 1024 by default.
     pub fn entries_max(mut self, entries: usize) -> Self {
         self.entries_max = entries;
         self
     }
 
-    /// How many bytes of content are kept, 64 MiB unless it is said.
+    /// How many bytes of content are kept: 64 MiB by default.
     pub fn bytes_max(mut self, bytes: usize) -> Self {
         self.bytes_max = bytes;
         self

@@ -23,10 +23,10 @@ use super::kept::{Kept, key};
 use crate::app::{Layer, Next, OwnedRequest, Response};
 use crate::metrics::Metrics;
 
-/// How long a request waits for Redis unless it is said. A guess: a network's round trip is below a millisecond, and a
+/// How long a request waits for Redis by default. A guess: a network's round trip is below a millisecond, and a
 /// handler that is worth a cache takes longer than this.
 const DEADLINE: Duration = Duration::from_millis(50);
-/// More than that is no cache.
+/// The longest deadline: a longer wait defeats the purpose of a cache.
 const DEADLINE_MAX: Duration = Duration::from_secs(5);
 
 /// The longest version, in bytes: it stands in every key.
@@ -75,7 +75,7 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Redis at `url`: `redis://user:password@host:port/database`. It need not be there yet. A URL that is none is refused
+    /// Redis at `url`: `redis://user:password@host:port/database`. It need not be there yet. An invalid URL is refused
     /// when the application is built.
     pub fn new(url: impl Into<String>) -> Self {
         RedisStore {
@@ -87,7 +87,7 @@ impl RedisStore {
         }
     }
 
-    /// Stands in front of all keys; `1` unless it is said. Instances with the same version share answers: name the
+    /// Stands in front of all keys; `1` by default. Instances with the same version share answers: name the
     /// application, and change it with a release whose answers differ, so that none of the old ones is given any more. At
     /// most 64 bytes, without spaces.
     pub fn version(mut self, version: impl Into<String>) -> Self {
@@ -95,14 +95,14 @@ impl RedisStore {
         self
     }
 
-    /// How long a request waits for Redis before its handler runs: 50 ms unless it is said, at most 5 s.
+    /// How long a request waits for Redis before its handler runs: 50 ms by default, at most 5 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Counts on the metrics page what became of requests (`response_cache_requests_total`, with the `result` `hit`, `stale`,
-    /// `miss` or `failed`) and of answers that were to be stored (`response_cache_writes_total`: `stored`, `failed`,
+    /// Counts requests on the metrics page (`response_cache_requests_total`, with the `result` `hit`, `stale`,
+    /// `miss` or `failed`) and answers to be stored (`response_cache_writes_total`: `stored`, `failed`,
     /// `dropped`). A store and its clones count together; give them to all layers of the application.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = Some(metrics.clone());
