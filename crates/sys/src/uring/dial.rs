@@ -228,15 +228,18 @@ impl UringDialer {
     ) {
         let more = cqueue::more(entry.flags());
         self.in_flight -= u64::from(!more);
-        let buffer = cqueue::buffer_select(entry.flags());
+        let mut buffer = cqueue::buffer_select(entry.flags());
         if let Some(slot) = self.slots.find(index, generation) {
             slot.state.receiving = more;
             match (entry.result(), buffer) {
-                (len @ 1.., Some(buffer)) => {
+                (len @ 1.., Some(first)) => {
                     slot.state.sending = false;
-                    let bytes = self.buffers.bytes(buffer, len as usize);
                     let arrival = Arrival::at(slot.fd);
-                    on_event(Event::Received(ConnId(index), bytes, arrival));
+                    let on_bytes = |bytes: &mut [u8]| {
+                        on_event(Event::Received(ConnId(index), bytes, arrival));
+                    };
+                    self.buffers.take(first, len as usize, on_bytes);
+                    buffer = None;
                     if !more {
                         self.receive(index);
                     }
@@ -253,7 +256,7 @@ impl UringDialer {
             self.closing -= usize::from(!more);
         }
         if let Some(buffer) = buffer {
-            self.buffers.give_back(buffer);
+            self.buffers.take(buffer, entry.result().max(0) as usize, |_| ());
         }
     }
 

@@ -26,6 +26,8 @@ pub(super) struct Ring {
     io: IoUring,
     /// Entries that did not fit into the submission queue, in order; and whether each is linked to the next.
     overflow: VecDeque<(squeue::Entry, bool)>,
+    /// Whether a receive can take several provided buffers at once (6.10).
+    has_bundles: bool,
 }
 
 impl Ring {
@@ -45,7 +47,8 @@ impl Ring {
         let io = result.map_err(|cause| Refusal { step: "io_uring_setup", cause })?;
         // Without it, completions could be lost (5.5).
         if io.params().is_feature_nodrop() {
-            return Ok(Ring { io, overflow: VecDeque::new() });
+            let has_bundles = io.params().is_feature_recvsend_bundle();
+            return Ok(Ring { io, overflow: VecDeque::new(), has_bundles });
         }
         let cause = io::Error::from_raw_os_error(libc::EINVAL);
         Err(Refusal { step: "io_uring_setup features", cause })
@@ -214,12 +217,17 @@ impl Ring {
         unsafe { self.push(&entry) }
     }
 
-    /// Receives until cancelled, each time into a provided buffer.
+    /// Receives until cancelled, each time into a provided buffer, or into as many as the bytes that have
+    /// arrived need.
     #[inline]
     pub(super) fn receive_stream(&mut self, fd: RawFd, token: Token) {
-        let entry = opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build().user_data(token.0);
+        let entry = if self.has_bundles {
+            opcode::RecvMultiBundle::new(Fd(fd), BUFFER_GROUP).build()
+        } else {
+            opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build()
+        };
         // SAFETY: points to nothing; the buffers' owner outlives the operations in flight.
-        unsafe { self.push(&entry) }
+        unsafe { self.push(&entry.user_data(token.0)) }
     }
 
     /// Reports each time that the peer finishes sending, or that the connection fails.

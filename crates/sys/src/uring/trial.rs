@@ -15,7 +15,8 @@ use super::slots::Token;
 pub(crate) fn try_out() -> Result<(), Refusal> {
     let refused = |step| move |cause| Refusal { step, cause };
     let mut ring = Ring::new(2, 4)?;
-    let mut buffers = Buffers::new(&ring, 1, 64).map_err(refused("registering receive buffers"))?;
+    // Two: a receive that takes the last buffer ends.
+    let mut buffers = Buffers::new(&ring, 2, 64).map_err(refused("registering receive buffers"))?;
     let (mut peer, socket) = UnixStream::pair().map_err(refused("socketpair"))?;
     peer.write_all(b"?").map_err(refused("write"))?;
     ring.receive_stream(socket.as_raw_fd(), Token::WAKE);
@@ -26,12 +27,16 @@ pub(crate) fn try_out() -> Result<(), Refusal> {
     let outcome = match ring.next() {
         Some(entry) if entry.result() < 0 => Err(io::Error::from_raw_os_error(-entry.result())),
         Some(entry) => match cqueue::buffer_select(entry.flags()) {
-            Some(id) if cqueue::more(entry.flags()) && buffers.bytes(id, 1) == b"?" => Ok(()),
+            Some(id) if cqueue::more(entry.flags()) => {
+                let mut is_right = false;
+                buffers.take(id, 1, |bytes| is_right = bytes == b"?");
+                if is_right { Ok(()) } else { Err(invalid()) }
+            }
             _ => Err(invalid()),
         },
         None => Err(invalid()),
     };
-    // Ends the receive before its buffers go. It has no buffer left, so it can write to none.
+    // Ends the receive before its buffers go. The peer wrote one byte, so it writes to none.
     drop(peer);
     ring.cancel_all();
     let _ = ring.flush();
