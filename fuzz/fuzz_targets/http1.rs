@@ -107,11 +107,13 @@ fn serve(
             match request.body {
                 // An early answer: a streamed body is discarded behind it.
                 _ if head.path().len() == 6 => (200, "early"),
-                Body::Whole(body) => {
-                    run.handed.extend_from_slice(body);
-                    (200, "all")
-                }
-                Body::Streamed => return true,
+                body => match body.whole() {
+                    Some(body) => {
+                        run.handed.extend_from_slice(body);
+                        (200, "all")
+                    }
+                    None => return true,
+                },
             }
         }
         Next::Body(piece) => {

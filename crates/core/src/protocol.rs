@@ -312,7 +312,7 @@ pub trait Stream {
 
     /// The request waits for its turn, in the caller's hands: its peer has done its part, and a body that is not
     /// whole is not read. Returns the body if it was collected.
-    fn park(&mut self) -> Option<Vec<u8>>;
+    fn park(&mut self) -> Option<Bytes>;
 
     /// The turn of the parked request has come.
     fn unpark(&mut self, now: Instant);

@@ -331,7 +331,7 @@ impl protocol::Stream for Stream<'_> {
         of!(self, refuse_body());
     }
 
-    fn park(&mut self) -> Option<Vec<u8>> {
+    fn park(&mut self) -> Option<Bytes> {
         of!(self, park())
     }
 

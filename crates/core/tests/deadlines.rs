@@ -367,7 +367,7 @@ fn a_parked_request_takes_its_body() {
     let mut peer = Peer::new();
     assert_eq!(peer.next(ms(0), &post("/", 3)), Seen::Wait);
     assert_eq!(peer.next(ms(1), "abcGET /2"), whole("/", "abc"));
-    assert_eq!(peer.connection.park(), Some(b"abc".to_vec()));
+    assert_eq!(peer.connection.park(), Some(b"abc".as_slice().into()));
     assert_eq!(peer.connection.allocated(), 0);
     assert_eq!(peer.next(ms(2), " HTTP/1.1\r\nHost: h\r\n\r\n"), Seen::Wait, "a reply is owed");
     peer.connection.unpark(&mut peer.link, ms(60_000));

@@ -5,7 +5,7 @@ mod common;
 
 use common::DATE;
 use highwater_core::driver::Then;
-use highwater_core::http::{Body, BodyPlan, Head, Limits, OwnedHead, Payload};
+use highwater_core::http::{BodyPlan, Head, Limits, OwnedHead, Payload};
 use highwater_core::http1::{Connection, Next, Scratch};
 use highwater_core::link::Link;
 use highwater_core::time::Instant;
@@ -101,7 +101,7 @@ fn serve(
                 fields: fields.map(|(name, value)| (name.into(), value.into())).collect(),
                 ..Asked::default()
             });
-            let Body::Whole(body) = request.body else {
+            let Some(body) = request.body.whole() else {
                 return true;
             };
             complete(run, body);

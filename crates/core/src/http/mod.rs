@@ -14,6 +14,7 @@
 //! and this module does not depend on it.
 
 mod body;
+mod collected;
 mod deadline_field;
 mod fields;
 mod head;
@@ -36,6 +37,7 @@ pub use reject::Reject;
 pub use reply::{FieldWriter, LengthMismatch, Payload, PreparedFields};
 pub use version::Version;
 
+pub(crate) use collected::{Collected, make_room};
 pub(crate) use deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};
 pub(crate) use fields::Span;
 pub(crate) use head::{REQUEST_ID, Upgrade};

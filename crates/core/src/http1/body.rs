@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 
 use crate::http::syntax::{is_token_byte, is_value_byte};
-use crate::http::{Limits, Reject};
+use crate::http::{Limits, Reject, make_room};
 
 /// Most bytes of chunk extensions in one body. They serve no known purpose, and cost a pass.
 const EXTENSIONS_MAX: u32 = 16 * 1024;
@@ -147,13 +147,16 @@ impl Decoder {
         max: u64,
         limits: &Limits,
     ) -> Result<(), Reject> {
-        while let Some(piece) = self.next(input, limits)? {
+        loop {
+            let has_length = self.state == State::Length;
+            let Some(piece) = self.next(input, limits)? else { return Ok(()) };
             if (body.len() + piece.len()) as u64 > max {
                 return Err(Reject::BodyTooLarge);
             }
+            let to_come = has_length.then_some(piece.len() as u64 + self.left);
+            make_room(body, piece.len(), to_come);
             body.extend_from_slice(piece);
         }
-        Ok(())
     }
 
     fn content<'i>(&mut self, input: &mut &'i [u8]) -> &'i [u8] {

@@ -1,12 +1,13 @@
 //! One connection, its request bodies: collected, streamed, discarded, or another protocol's bytes.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
+
+use bytes::Bytes;
 
 use super::body::Decoder;
 use super::state::{Connection, Input, Partial, Reply, Scratch};
 use super::trailers;
-use crate::http::{Body, Head, Limits, OwnedHead, Reject};
+use crate::http::{Body, Collected, Head, Limits, OwnedHead, Reject};
 use crate::link::Link;
 use crate::protocol::{Next, Request};
 use crate::time::Instant;
@@ -24,7 +25,7 @@ impl Connection {
     ) {
         // Copied, so that this connection does not keep the capacity that another body gave the scratch
         // buffer.
-        let (head, body) = (OwnedHead::copy(head), body.to_vec());
+        let (head, body) = (OwnedHead::copy(head), Collected::of(body));
         let partial_len = body.len() as u64;
         self.partial = Some(Box::new(Partial { head, body, decoder }));
         self.input = Input::Collecting;
@@ -39,7 +40,7 @@ impl Connection {
     #[inline]
     pub fn collected(&self) -> usize {
         match (&self.input, &self.partial) {
-            (Input::Collecting, Some(partial)) => partial.body.capacity(),
+            (Input::Collecting, Some(partial)) => partial.body.allocated(),
             _ => 0,
         }
     }
@@ -51,11 +52,11 @@ impl Connection {
 
     /// The current request waits for its turn, in the caller's hands: its peer has done its part, and a body
     /// that is not whole is not read. Returns the body if it was collected.
-    pub fn park(&mut self) -> Option<Vec<u8>> {
+    pub fn park(&mut self) -> Option<Bytes> {
         debug_assert!(self.reply == Reply::Owed, "a request was handed out");
         self.parked = true;
         self.body_paused = matches!(self.input, Input::Streaming(_));
-        self.partial.take().map(|partial| partial.body)
+        self.partial.take().map(|partial| partial.body.into_bytes())
     }
 
     /// The turn of the parked request has come.
@@ -85,7 +86,7 @@ impl Connection {
     /// Bytes of memory it has allocated on the heap, without its link.
     pub fn allocated(&self) -> usize {
         let partial = self.partial.as_ref().map_or(0, |partial| {
-            core::mem::size_of::<Partial>() + partial.head.allocated() + partial.body.capacity()
+            core::mem::size_of::<Partial>() + partial.head.allocated() + partial.body.allocated()
         });
         let trailers = match &self.input {
             Input::Streaming(decoder) => decoder.allocated(),
@@ -136,7 +137,7 @@ impl Connection {
         let partial = self.partial.as_mut().expect("Collecting has a partial request");
         let had = partial.body.len();
         let Partial { body, decoder, .. } = &mut **partial;
-        if let Err(reject) = decoder.append(input, body, self.body_max, limits) {
+        if let Err(reject) = decoder.append(input, body.growing(), self.body_max, limits) {
             return self.refuse(reject);
         }
         if body.len() > had {
@@ -148,8 +149,8 @@ impl Connection {
         }
         self.input = Input::Head;
         self.reply = Reply::Owed;
-        let partial = self.partial.as_deref().expect("it was there above");
-        Next::Request(Request { head: partial.head.head(), body: Body::Whole(&partial.body) })
+        let Partial { head, body, .. } = self.partial.as_deref_mut().expect("it was there above");
+        Next::Request(Request { head: head.head(), body: Body::Collected(body.finish()) })
     }
 
     fn next_streamed<'r, 'i: 'r>(

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 use super::body::Decoder;
 use super::parse::Parsed;
-use crate::http::{OwnedHead, Reject, Span, Version};
+use crate::http::{Collected, OwnedHead, Reject, Span, Version};
 use crate::link::Link;
 use crate::protocol::Next;
 use crate::time::Instant;
@@ -91,7 +91,7 @@ pub(super) enum Reply {
 #[derive(Debug)]
 pub(super) struct Partial {
     pub(super) head: OwnedHead,
-    pub(super) body: Vec<u8>,
+    pub(super) body: Collected,
     pub(super) decoder: Decoder,
 }
 

@@ -140,7 +140,7 @@ impl protocol::Stream for Stream<'_> {
         self.connection.refuse_body();
     }
 
-    fn park(&mut self) -> Option<Vec<u8>> {
+    fn park(&mut self) -> Option<Bytes> {
         self.connection.park()
     }
 

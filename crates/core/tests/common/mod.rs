@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 use highwater_core::driver::Then;
-use highwater_core::http::{Body, BodyPlan, Limits, Payload, Reject};
+use highwater_core::http::{BodyPlan, Limits, Payload, Reject};
 use highwater_core::http1::{Connection, Expired, Next, Scratch};
 use highwater_core::link::Link;
 use highwater_core::time::Instant;
@@ -92,10 +92,7 @@ impl Peer {
             Next::Wait => Seen::Wait,
             Next::Request(request) => Seen::Request(
                 request.head.target().into(),
-                match request.body {
-                    Body::Whole(body) => Some(body.to_vec()),
-                    Body::Streamed => None,
-                },
+                request.body.whole().map(<[u8]>::to_vec),
             ),
             Next::Body(piece) => Seen::Body(piece.to_vec()),
             Next::Trailers(fields) => Seen::Trailers(

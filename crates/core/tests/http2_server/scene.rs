@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use highwater_core::driver::Then;
-use highwater_core::http::{Body, BodyPlan, Limits, Method, OwnedFields, Payload, Reject};
+use highwater_core::http::{BodyPlan, Limits, Method, OwnedFields, Payload, Reject};
 use highwater_core::http2::hpack::{self, Indexing};
 use highwater_core::http2::server::Scratch;
 use highwater_core::http2::{
@@ -289,10 +289,7 @@ fn refusal(reject: Reject) -> (u16, Vec<u8>) {
 
 fn answer(request: &Request<'_>) -> Option<(u16, Vec<u8>)> {
     let head = &request.head;
-    let content = match request.body {
-        Body::Whole(content) => content,
-        Body::Streamed => &[],
-    };
+    let content = request.body.whole().unwrap_or_default();
     Some(match (head.method(), head.path()) {
         (Method::Connect, "/tunnel") => return None,
         (Method::Connect, _) => (405, b"nope".to_vec()),

@@ -102,6 +102,8 @@ pub(super) struct Owned {
 pub(crate) enum RequestBody<'a> {
     /// All of it; empty if there is none, or nothing reads it.
     Whole(&'a [u8]),
+    /// All of it, in memory of its own.
+    Collected(&'a Bytes),
     /// It arrives as a stream.
     Stream(BodyStream),
 }
@@ -109,9 +111,22 @@ pub(crate) enum RequestBody<'a> {
 #[derive(Debug)]
 enum Content<'a> {
     Whole(&'a [u8]),
+    Shared(&'a Bytes),
     Owned(Bytes),
     /// `None` once it was taken.
     Stream(RefCell<Option<BodyStream>>),
+}
+
+impl Content<'_> {
+    /// It, to be kept: copied if it lies among the bytes that were received, else shared. `None` if it is a stream.
+    fn kept(&self) -> Option<Bytes> {
+        match self {
+            Content::Whole(bytes) => Some(Bytes::copy_from_slice(bytes)),
+            Content::Shared(bytes) => Some(Bytes::clone(bytes)),
+            Content::Owned(bytes) => Some(bytes.clone()),
+            Content::Stream(_) => None,
+        }
+    }
 }
 
 /// The content of a request that owns it.
@@ -135,6 +150,7 @@ impl<'a> Request<'a> {
     ) -> Self {
         let body = match body {
             RequestBody::Whole(bytes) => Content::Whole(bytes),
+            RequestBody::Collected(bytes) => Content::Shared(bytes),
             RequestBody::Stream(stream) => Content::Stream(RefCell::new(Some(stream))),
         };
         let source = Source::Lent { head, routed, disconnected, app, facts };
@@ -156,9 +172,8 @@ impl<'a> Request<'a> {
         self.disconnected(); // Both requests share the signal.
         let source = Source::Owned(self.source.to_owned());
         let body = match &self.body {
-            Content::Whole(bytes) => Content::Owned(Bytes::copy_from_slice(bytes)),
-            Content::Owned(bytes) => Content::Owned(bytes.clone()),
             Content::Stream(_) => Content::Stream(RefCell::new(Some(self.take_stream()))),
+            whole => Content::Owned(whole.kept().unwrap_or_default()),
         };
         let extensions = RefCell::new(self.extensions.take());
         let Request { peer, target, depth, .. } = *self;
@@ -188,6 +203,7 @@ impl Request<'static> {
     pub(super) fn into_parts(self) -> (Owned, Extensions, OwnedBody) {
         let body = match self.body {
             Content::Whole(bytes) => OwnedBody::Whole(Bytes::from_static(bytes)),
+            Content::Shared(bytes) => OwnedBody::Whole(bytes.clone()),
             Content::Owned(bytes) => OwnedBody::Whole(bytes),
             Content::Stream(stream) => {
                 OwnedBody::Stream(stream.into_inner().unwrap_or_else(BodyStream::empty))
@@ -321,9 +337,8 @@ impl Request<'_> {
     /// Takes the content as a stream. Empty if it was taken before.
     pub(super) fn take_stream(&self) -> BodyStream {
         match &self.body {
-            Content::Whole(bytes) => BodyStream::whole(Bytes::copy_from_slice(bytes)),
-            Content::Owned(bytes) => BodyStream::whole(bytes.clone()),
             Content::Stream(stream) => stream.take().unwrap_or_else(BodyStream::empty),
+            whole => BodyStream::whole(whole.kept().unwrap_or_default()),
         }
     }
 
@@ -417,9 +432,15 @@ impl Request<'_> {
     pub fn body(&self) -> Option<&[u8]> {
         match &self.body {
             Content::Whole(bytes) => Some(bytes),
+            Content::Shared(bytes) => Some(bytes),
             Content::Owned(bytes) => Some(bytes),
             Content::Stream(_) => None,
         }
+    }
+
+    /// The same, to be kept: a large body is shared, not copied.
+    pub(super) fn kept_body(&self) -> Option<Bytes> {
+        self.body.kept()
     }
 
     /// The peer's address, if the application asked for it: with [`PeerAddr`](super::PeerAddr) in a

@@ -51,7 +51,7 @@ use crate::content::coding::{Coding, Weights};
 use crate::content::media_type;
 
 /// Larger files are read each time, piece by piece.
-pub const CACHED_FILE_BYTES_MAX: u64 = 256 * 1024;
+pub const CACHED_FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// A file that changes while it is read is read again this often. A guess: writing a small file takes less long.
 const READS_MAX: usize = 3;
@@ -81,7 +81,7 @@ const SIBLINGS: [(Coding, &str); 3] =
 ///
 /// # What it costs
 ///
-/// Files of up to 256 KiB are kept in memory, [32 MiB](StaticFiles::cache_bytes_max) of them. For each request the server asks
+/// Files of up to 1 MiB are kept in memory, [32 MiB](StaticFiles::cache_bytes_max) of them. For each request the server asks
 /// the disk whether the file is still in the state in which it was read, so a change is seen by the next request. Everything
 /// else happens on the pool of [`blocking`](crate::blocking) handlers: a slow disk delays no other request. Larger files are
 /// read in pieces of 64 to 256 KiB while they are sent, two of which are in memory for each download.
@@ -198,7 +198,7 @@ impl StaticFiles {
         self
     }
 
-    /// How many bytes of small files are kept in memory, 32 MiB unless it is said. Beyond it, those that were asked for least
+    /// How many bytes of small files are kept in memory. Default: 32 MiB. Beyond it, those that were asked for least
     /// recently are removed. With 0, none is kept.
     pub fn cache_bytes_max(mut self, bytes: usize) -> Self {
         self.cache_bytes_max = bytes;

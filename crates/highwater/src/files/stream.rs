@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::{Range, RangeInclusive};
-use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -73,10 +72,18 @@ impl FileStream {
             self.parts.pop_front();
         }
         let file = Arc::clone(&self.file);
-        self.reading = Some(tokio::task::spawn_blocking(move || {
-            let mut piece = vec![0; (end - at) as usize];
-            file.read_exact_at(&mut piece, at).map(|()| piece)
-        }));
+        self.reading = Some(tokio::task::spawn_blocking(move || read(&file, at, end - at)));
+    }
+}
+
+/// Reads `len` bytes from `at` on. Moves the file's position, so one call at a time.
+fn read(mut file: &File, at: u64, len: u64) -> io::Result<Vec<u8>> {
+    let mut piece = Vec::with_capacity(len as usize);
+    file.seek(SeekFrom::Start(at))?;
+    // Unlike `read_exact_at`, it needs no memory that was set to zero before.
+    match file.take(len).read_to_end(&mut piece)? as u64 {
+        read if read == len => Ok(piece),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 

@@ -97,7 +97,6 @@ fn fresh(status: StatusCode, text: String) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use highwater_core::http::Body;
     use highwater_core::http1::{Connection, Next, Scratch};
     use highwater_core::link::Link;
     use highwater_core::time::Instant;
@@ -121,7 +120,7 @@ mod tests {
             |head| app.plan(*target.insert(app.find(head, &mut routed.params)), &limits),
         );
         let Next::Request(request) = next else { panic!("a request: {next:?}") };
-        let Body::Whole(content) = request.body else { panic!("it has no body") };
+        let Some(content) = request.body.whole() else { panic!("it has no body") };
         let body = RequestBody::Whole(content);
         let (target, disconnected) = (target.expect("it was planned for"), Default::default());
         let request = app.request(target, &request.head, &routed, body, None, &disconnected);

@@ -14,7 +14,7 @@ use super::protocol::DRAIN_PING;
 use super::state::{BlockOf, Closed, Going, Phase, State};
 use super::streams::{Reply, StreamState};
 use super::upload::{Kind, Upload};
-use crate::http::{Limits, Method, Reject};
+use crate::http::{Limits, Method, Reject, make_room};
 use crate::link::Link;
 use crate::time::Instant;
 
@@ -380,7 +380,11 @@ impl State {
                 stream.reply = Reply::Owed;
                 found = Found::Reject(id, Reject::BodyTooLarge);
             }
-            Kind::Collecting(_, body) => body.extend_from_slice(piece),
+            Kind::Collecting(_, body) => {
+                let to_come = upload.left.map(|left| left + len);
+                make_room(body.growing(), piece.len(), to_come);
+                body.growing().extend_from_slice(piece);
+            }
             Kind::Streaming if len > upload.max => {
                 handed_on += upload.drop_rest() as u32;
                 found = Found::BodyFailed(id, Reject::BodyTooLarge);

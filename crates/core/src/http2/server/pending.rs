@@ -1,13 +1,11 @@
 //! A request whose head is complete, and which is not begun yet.
 
-use alloc::vec::Vec;
-
 use super::head::Scratch;
 use super::state::State;
 use super::stream::Stream;
 use super::streams::Reply;
 use super::upload::Kind;
-use crate::http::{Body, BodyPlan, Head, Limits, Method, OwnedHead, Reject};
+use crate::http::{Body, BodyPlan, Collected, Head, Limits, Method, OwnedHead, Reject};
 use crate::link::Link;
 use crate::protocol::{self, Begun, StreamId};
 use crate::time::Instant;
@@ -69,7 +67,7 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
                     return Begun::Reject(Reject::BodyTooLarge);
                 }
                 if is_collected {
-                    upload.kind = Kind::Collecting(OwnedHead::copy(&head), Vec::new());
+                    upload.kind = Kind::Collecting(OwnedHead::copy(&head), Collected::default());
                     let index = state.streams.find(id);
                     protocol::Stream::send_continue(&mut Stream { state, link, id, index }, now);
                     return Begun::Collecting;

@@ -173,11 +173,11 @@ impl Connection {
     }
 
     /// The request whose content is collected.
-    fn collected(&self, id: u32) -> Next<'_> {
-        let stream = self.state.streams.get(id);
-        match stream.and_then(|stream| stream.upload.as_ref()).map(|upload| &upload.kind) {
+    fn collected(&mut self, id: u32) -> Next<'_> {
+        let stream = self.state.streams.get_mut(id);
+        match stream.and_then(|stream| stream.upload.as_mut()).map(|upload| &mut upload.kind) {
             Some(Kind::Collecting(head, body)) => {
-                Next::Request(Request { head: head.head(), body: Body::Whole(body) })
+                Next::Request(Request { head: head.head(), body: Body::Collected(body.finish()) })
             }
             _ => unreachable!("it was collected"),
         }

@@ -168,7 +168,7 @@ impl protocol::Stream for Stream<'_> {
     fn collected(&self) -> usize {
         match self.get() {
             Some(stream) if stream.reply == Reply::None => match self.content() {
-                Some(Upload { kind: Kind::Collecting(_, body), .. }) => body.capacity(),
+                Some(Upload { kind: Kind::Collecting(_, body), .. }) => body.allocated(),
                 _ => 0,
             },
             _ => 0,
@@ -186,14 +186,14 @@ impl protocol::Stream for Stream<'_> {
         }
     }
 
-    fn park(&mut self) -> Option<Vec<u8>> {
+    fn park(&mut self) -> Option<Bytes> {
         let stream = self.get_mut()?;
         stream.is_parked = true;
         match stream.upload.as_mut().map(|upload| &mut upload.kind) {
             Some(Kind::Collecting(_, body)) => {
                 let body = core::mem::take(body);
                 stream.upload = None;
-                Some(body)
+                Some(body.into_bytes())
             }
             _ => None,
         }

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::flow::Window;
-use crate::http::{Limits, OwnedFields, OwnedHead};
+use crate::http::{Collected, Limits, OwnedFields, OwnedHead};
 use crate::time::Instant;
 
 /// What a handler has room for until it says so.
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     /// Its request has not begun.
     New,
     /// As a whole.
-    Collecting(OwnedHead, Vec<u8>),
+    Collecting(OwnedHead, Collected),
     /// Piece by piece.
     Streaming,
     /// An extended CONNECT that is not answered: what comes is held.
@@ -173,7 +173,7 @@ impl Upload {
     /// Bytes of memory it has allocated on the heap.
     pub(super) fn allocated(&self) -> usize {
         let collected = match &self.kind {
-            Kind::Collecting(head, body) => head.allocated() + body.capacity(),
+            Kind::Collecting(head, body) => head.allocated() + body.allocated(),
             _ => 0,
         };
         let trailers = self.trailers.as_ref().map_or(0, OwnedFields::allocated);

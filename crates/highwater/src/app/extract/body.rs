@@ -9,16 +9,20 @@ use crate::app::request::Request;
 
 /// The body of a request whose route takes it whole.
 pub(in crate::app) fn whole<'r>(request: &'r Request<'_>) -> Result<&'r [u8], Error> {
-    // Reached only beside an extractor that streams the body, but routes with two body extractors
-    // are refused; or through an extractor that does not declare `Whole`.
-    request.body().ok_or_else(|| Error::internal("the body of this route is streamed"))
+    request.body().ok_or_else(streamed)
+}
+
+/// Reached only beside an extractor that streams the body, but routes with two body extractors are refused; or
+/// through an extractor that does not declare `Whole`.
+fn streamed() -> Error {
+    Error::internal("the body of this route is streamed")
 }
 
 impl FromRequest for Bytes {
     const BODY: BodyUse = BodyUse::Whole;
 
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        whole(request).map(Bytes::copy_from_slice)
+        request.kept_body().ok_or_else(streamed)
     }
 
     fn is_present(request: &Request<'_>) -> bool {

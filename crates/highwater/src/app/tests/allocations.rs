@@ -34,7 +34,7 @@ fn allocations(app: &App, raw: &str, status: u16) -> u64 {
             },
         );
         let http1::Next::Request(request) = next else { panic!("the request is not complete") };
-        let core_http::Body::Whole(body) = request.body else { panic!("the body is there") };
+        let Some(body) = request.body.whole() else { panic!("the body is there") };
         let target = target.expect("the head was planned for");
         let calling = allocation_counter::measure(|| {
             let (body, disconnected) = (RequestBody::Whole(body), Default::default());

@@ -329,7 +329,7 @@ fn text_is_utf8() {
         |head| app.plan(app.find(head, &mut routed.params), &limits),
     );
     let http1::Next::Request(request) = next else { panic!("it is complete") };
-    let core_http::Body::Whole(body) = request.body else { panic!("it is there") };
+    let Some(body) = request.body.whole() else { panic!("it is there") };
     let target = app.find(&request.head, &mut routed.params);
     let body = RequestBody::Whole(body);
     let disconnected = Default::default();

@@ -1,6 +1,7 @@
 //! The application as its worker sees it: heads in, responses out, no socket.
 
 mod allocations;
+mod collected;
 mod cover;
 mod extract;
 mod fair;
@@ -86,6 +87,7 @@ pub(super) fn request_with(
     let target = target.expect("every head is planned for");
     let body = match request.body {
         core_http::Body::Whole(bytes) => RequestBody::Whole(bytes),
+        core_http::Body::Collected(bytes) => RequestBody::Collected(bytes),
         core_http::Body::Streamed if app.reads_stream(target) => {
             let (feed, stream) = channel(1024, Waker::noop().clone());
             pieces.into_iter().for_each(|piece| feed.push(piece.as_ref()));

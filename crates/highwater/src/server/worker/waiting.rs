@@ -1,5 +1,6 @@
 //! What waits in the queue? A request with a copy of its head, and input behind it.
 
+use bytes::Bytes;
 use highwater_core::http::{Body, OwnedHead};
 use highwater_core::time::Instant;
 
@@ -45,7 +46,7 @@ pub(super) struct Waiting {
     /// Where its path parameters are, and which parts of its head were replaced.
     pub(super) routed: Routed,
     /// The content; `None` if it is streamed, and waits to be read.
-    pub(super) body: Option<Vec<u8>>,
+    pub(super) body: Option<Bytes>,
     /// The application panicked when it was asked whose the request is.
     pub(super) panic: Option<Panic>,
 }
@@ -55,8 +56,9 @@ impl Waiting {
     #[cold]
     pub(super) fn copy(request: &Request<'_>, routed: &Routed, with_body: bool) -> Box<Self> {
         let body = match request.body {
-            Body::Whole(bytes) if with_body => Some(bytes.to_vec()),
-            Body::Whole(_) => Some(Vec::new()),
+            Body::Whole(bytes) if with_body => Some(Bytes::copy_from_slice(bytes)),
+            Body::Collected(bytes) if with_body => Some(bytes.clone()),
+            Body::Whole(_) | Body::Collected(_) => Some(Bytes::new()),
             Body::Streamed => None,
         };
         let (head, routed) = (OwnedHead::copy(&request.head), routed.clone());
@@ -65,14 +67,14 @@ impl Waiting {
 
     /// The request.
     pub(super) fn request(&self) -> Request<'_> {
-        let body = self.body.as_deref().map_or(Body::Streamed, Body::Whole);
+        let body = self.body.as_ref().map_or(Body::Streamed, Body::Collected);
         Request { head: self.head.head(), body }
     }
 
     /// Bytes of memory it has allocated.
     #[cfg(feature = "sim")]
     pub(super) fn allocated(&self) -> usize {
-        size_of::<Self>() + self.head.allocated() + self.body.as_ref().map_or(0, Vec::capacity)
+        size_of::<Self>() + self.head.allocated() + self.body.as_ref().map_or(0, Bytes::len)
     }
 }
 

@@ -84,11 +84,11 @@ impl Stream for ToyStream<'_> {
         }
     }
 
-    fn park(&mut self) -> Option<Vec<u8>> {
+    fn park(&mut self) -> Option<Bytes> {
         let state = self.state_mut()?;
         state.is_parked = true;
         match std::mem::replace(&mut state.input, Input::Whole) {
-            Input::Collecting(_, body) => Some(body),
+            Input::Collecting(_, body) => Some(body.into()),
             input => {
                 state.input = input;
                 None

@@ -106,6 +106,7 @@ impl<C: Clock> Parts<C> {
         exchange.deadline = deadline;
         let body = match body {
             Body::Whole(bytes) => RequestBody::Whole(bytes),
+            Body::Collected(bytes) => RequestBody::Collected(bytes),
             Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
             Body::Streamed => self.feed(exchange, id),
         };
