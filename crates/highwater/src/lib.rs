@@ -144,6 +144,22 @@ pub mod tower;
 pub mod websocket;
 
 pub use app::*;
+// The glob has these as well. By name, the compiler knows what a feature would bring, and names the feature to those who
+// have forgotten it.
+#[cfg(feature = "headers")]
+pub use app::TypedHeader;
+#[cfg(feature = "cookies")]
+pub use app::cookies;
+#[cfg(feature = "multipart")]
+pub use app::multipart;
+#[cfg(feature = "openapi")]
+pub use app::openapi;
+#[cfg(feature = "csv")]
+pub use app::{CSV_ROWS_MAX, Csv, CsvAnswer, CsvRows, RowStream};
+#[cfg(feature = "validation")]
+pub use app::{FIELD_ERRORS_MAX, Holds, Valid};
+#[cfg(feature = "json")]
+pub use app::{Form, Json, NdJson, Path, Problem, Query, resource};
 pub use bytes::Bytes;
 #[cfg(feature = "headers")]
 pub use headers;

@@ -102,6 +102,13 @@ impl Draft<'_> {
                      `openapi::api(handler)`, or `openapi::hidden(handler)` to leave it out"
                 ));
             }
+            Documentation::UnknownResource => {
+                return self.problems.push(format!(
+                    "{place}: the document cannot describe this resource; write \
+                     `resource(…).described(\"book\", \"books\")` with the names of one item and of several, or \
+                     `resource(…).hidden()` to leave it out"
+                ));
+            }
         };
         let Some(methods) = self.methods(&place, route) else { return };
         let operation = match self.operation(route, &about, (names, &methods), around) {

@@ -16,24 +16,22 @@ use crate::app::extract::{Json, Preconditions};
 use crate::app::handler::{Async, Inline};
 use crate::app::statuses::NoContent;
 
-/// A resource whose types say what they are.
-pub trait DescribedResource<M> {
+/// The types of a resource, whichever way its methods run. What the document needs of each is asked for by
+/// [`Collection::described`], so that the compiler names the type that lacks it.
+pub trait ResourceTypes<M> {
     #[doc(hidden)]
-    type Context: DescribeInput;
+    type Context;
     #[doc(hidden)]
-    type Id: HasSchema + 'static;
+    type Id;
     #[doc(hidden)]
-    type Input: DescribeInput + 'static;
+    type Input;
     #[doc(hidden)]
-    type Item: HasSchema;
+    type Item;
 }
 
-macro_rules! described {
+macro_rules! types {
     ($($trait:ident $way:ident)*) => {$(
-        impl<R> DescribedResource<$way> for R
-        where
-            R: $trait<Context: DescribeInput, Id: HasSchema, Input: DescribeInput, Item: HasSchema>,
-        {
+        impl<R: $trait> ResourceTypes<$way> for R {
             type Context = R::Context;
             type Id = R::Id;
             type Input = R::Input;
@@ -42,7 +40,7 @@ macro_rules! described {
     )*};
 }
 
-described! { Resource Inline ResourceAsync Async }
+types! { Resource Inline ResourceAsync Async }
 
 impl<R> Collection<R> {
     /// Lets the document of [`Router::openapi`](crate::Router::openapi) describe the five routes, by the resource's types: they
@@ -77,7 +75,11 @@ impl<R> Collection<R> {
     /// ```
     pub fn described<M>(mut self, one: &'static str, many: &'static str) -> Self
     where
-        R: DescribedResource<M>,
+        R: ResourceTypes<M>,
+        R::Context: DescribeInput,
+        R::Id: HasSchema + 'static,
+        R::Input: DescribeInput + 'static,
+        R::Item: HasSchema,
     {
         let settings = self.settings();
         let about = |id: String, summary: String| About {
@@ -111,7 +113,7 @@ impl<R> Collection<R> {
             describe_output: NoContent::describe,
             ..about(format!("delete_{one}"), format!("Deletes a {one}"))
         };
-        self.documents = Some(Box::new(Documents([
+        self.documents = Documents::Known(Box::new([
             with(list, Box::new(move |operation| describe_list(operation, settings))),
             with(create, Box::new(describe_create::<R::Input>)),
             with(show, Box::new(describe_show::<R::Id>)),
@@ -120,7 +122,13 @@ impl<R> Collection<R> {
                 Box::new(move |operation| describe_replace::<R::Id, R::Input>(operation, settings)),
             ),
             with(delete, Box::new(move |operation| describe_change::<R::Id>(operation, settings))),
-        ])));
+        ]));
+        self
+    }
+
+    /// Leaves the five routes out of the document, as [`openapi::hidden`](crate::openapi::hidden) does a handler.
+    pub fn hidden(mut self) -> Self {
+        self.documents = Documents::Hidden;
         self
     }
 }
@@ -169,7 +177,7 @@ fn describe_replace<I: HasSchema, T: DescribeInput>(
 
 fn describe_item<I: HasSchema>(operation: &mut Operation<'_>) {
     operation.last_path_parameter::<I>();
-    operation.error(StatusCode::BAD_REQUEST, "The id is none (`invalid_path`).");
+    operation.error(StatusCode::BAD_REQUEST, "The id is not valid (`invalid_path`).");
     operation.error(StatusCode::NOT_FOUND, "There is no such item.");
 }
 

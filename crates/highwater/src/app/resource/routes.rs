@@ -89,7 +89,7 @@ pub struct Collection<R> {
     settings: Settings,
     routes: fn(Arc<R>, Settings) -> Routes,
     #[cfg(feature = "openapi")]
-    pub(super) documents: Option<Box<super::documents::Documents>>,
+    pub(super) documents: super::documents::Documents,
 }
 
 impl<R> Collection<R> {
@@ -101,7 +101,7 @@ impl<R> Collection<R> {
             settings,
             routes,
             #[cfg(feature = "openapi")]
-            documents: None,
+            documents: super::documents::Documents::default(),
         }
     }
 
@@ -142,10 +142,7 @@ impl<R> Collection<R> {
     fn into_routes(self) -> Routes {
         let routes = (self.routes)(Arc::new(self.resource), self.settings);
         #[cfg(feature = "openapi")]
-        let routes = match self.documents {
-            Some(documents) => documents.describe(routes),
-            None => routes,
-        };
+        let routes = self.documents.describe(routes);
         routes
     }
 }
