@@ -108,11 +108,11 @@ impl<T: HasSchema> DescribeInput for Form<T> {
     }
 }
 
-/// A table has no schema in JSON.
+/// Text, with the schema of a row: its members are the columns.
 #[cfg(feature = "csv")]
-impl<T> DescribeInput for Csv<Vec<T>> {
+impl<T: HasSchema> DescribeInput for Csv<Vec<T>> {
     fn describe(operation: &mut Operation<'_>) {
-        operation.content("text/csv", json!({ "type": "string" }));
+        operation.body_of_items::<T>("text/csv");
         operation.error(StatusCode::BAD_REQUEST, "The content is not CSV (`invalid_csv`).");
         body_errors(operation, true);
     }
