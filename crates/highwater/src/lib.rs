@@ -96,12 +96,12 @@
 //! | `embedded` | | `StaticFiles::embedded`: a folder that is a part of the program |
 //! | `compression` | | `layers::compression`: gzip, brotli, zstd; builds libzstd, which needs a C compiler |
 //! | `csv` | | `Csv`: tables in answers and uploads |
-//! | `redis` | | `layers::RedisStore`: kept answers that several instances share |
-//! | `validation` | | `Valid`: values that their own rules allow, by `#[derive(garde::Validate)]` |
+//! | `redis` | | `layers::RedisStore`: a response cache that several instances share |
+//! | `validation` | | `Valid`: input that is checked by the rules of `#[derive(garde::Validate)]` |
 //! | `headers` | | `TypedHeader`, and the `headers` crate |
-//! | `openapi` | | `openapi`: a document of the interface, made of signatures, and a page that shows it |
-//! | `auth`, `jwt` | | `auth`: who is asking, by password, by token, by signed token |
-//! | `multipart` | | `multipart`: forms with files, part by part |
+//! | `openapi` | | `openapi`: an OpenAPI document, derived from signatures, and a page that shows it |
+//! | `auth`, `jwt` | | `auth`: authentication by password, token or signed token |
+//! | `multipart` | | `multipart`: file uploads, part by part |
 //! | `cookies` | | `cookies`: cookies that answers set, plain, signed and encrypted |
 //! | `journal` | | [`journal`]: a durable record log |
 //! | `batcher` | | [`batcher`]: records into batches, batches into sinks |

@@ -55,7 +55,7 @@ where
                 ControlFlow::Continue(())
             }
             None => {
-                let message = "a user and a password are needed, and these are none";
+                let message = "the credentials are not a user name and a password";
                 ControlFlow::Break(unauthorized(message, challenge.clone()).into_response())
             }
         }

@@ -142,14 +142,13 @@ fn created<T: HasSchema>(operation: &mut Operation<'_>) {
 fn describe_list(operation: &mut Operation<'_>, settings: Settings) {
     let Settings { per_page, per_page_max, .. } = settings;
     let page = json!({ "type": "integer", "format": "uint32", "minimum": 1, "maximum": u32::MAX, "default": 1 });
-    operation.query_parameter("page", page, "Which page: the first is 1.");
+    operation.query_parameter("page", page, "The number of the page; the first is 1.");
     let size = json!({ "type": "integer", "format": "uint32", "minimum": 1, "maximum": per_page_max, "default": per_page });
     operation.query_parameter("per_page", size, "How many items a page has.");
-    operation
-        .error(StatusCode::BAD_REQUEST, "A parameter of the query does not fit (`invalid_query`).");
+    operation.error(StatusCode::BAD_REQUEST, "A query parameter is not valid (`invalid_query`).");
     operation.error(
         StatusCode::UNPROCESSABLE_ENTITY,
-        "There is no such page, or it would be too large (`validation_failed`).",
+        "The page does not exist, or `per_page` is too large (`validation_failed`).",
     );
     describe_read(operation);
     operation.answer_header("Link", "The pages around this one: `first`, `prev`, `next`, `last`.");
@@ -184,8 +183,8 @@ fn describe_item<I: HasSchema>(operation: &mut Operation<'_>) {
 /// What can be read again without being sent again.
 fn describe_read(operation: &mut Operation<'_>) {
     Preconditions::describe(operation);
-    operation.answer_header("ETag", "The state that it is in, for `If-None-Match` and `If-Match`.");
-    operation.answer::<()>(StatusCode::NOT_MODIFIED, "The client has this state already.");
+    operation.answer_header("ETag", "The current state, for `If-None-Match` and `If-Match`.");
+    operation.answer::<()>(StatusCode::NOT_MODIFIED, "The client already has the current state.");
 }
 
 fn describe_change<I: HasSchema>(operation: &mut Operation<'_>, settings: Settings) {
@@ -194,7 +193,7 @@ fn describe_change<I: HasSchema>(operation: &mut Operation<'_>, settings: Settin
     if settings.if_match_required {
         operation.error(
             StatusCode::PRECONDITION_REQUIRED,
-            "The request does not say which state it is about (`precondition_required`).",
+            "`If-Match` is missing (`precondition_required`).",
         );
     }
 }
@@ -217,9 +216,9 @@ impl<T: HasSchema> JsonSchema for PageOf<T> {
             "type": "object",
             "properties": {
                 "items": { "type": "array", "items": items },
-                "page": { "type": "integer", "minimum": 1, "description": "Its number: the first is 1." },
+                "page": { "type": "integer", "minimum": 1, "description": "The number of the page; the first is 1." },
                 "per_page": { "type": "integer", "minimum": 1, "description": "How many items a page has." },
-                "total": { "type": "integer", "minimum": 0, "description": "How many items there are on all pages, if that is known." },
+                "total": { "type": "integer", "minimum": 0, "description": "The number of items on all pages, if it is known." },
             },
             "required": ["items", "page", "per_page"],
         })
