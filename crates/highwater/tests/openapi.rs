@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use garde::Validate;
 use highwater::layers::{csrf, rate_limit};
-use highwater::openapi::{self, OpenApi, Operation, SecurityScheme, api, hidden};
+use highwater::openapi::{OpenApi, Operation, SecurityScheme, api, hidden};
 use highwater::testing::{Client, Response as Answer};
 use highwater::{
-    Accepted, Bytes, Created, Csv, Error, Extension, Form, Handler, Html, IntoResponse, Json,
+    Accepted, Bytes, Created, Csv, CsvAnswer, CsvRows, Error, Extension, Form, Handler, Html, Json,
     Layer, Method, NoContent, Path, Query, Redirect, Request, Response, Router, StatusCode, Valid,
     blocking, fixed,
 };
@@ -413,7 +413,7 @@ fn tables_have_columns() {
     fn export() -> Csv<Vec<Book>> {
         Csv(vec![Book { title: "Emma".into(), pages: 474 }])
     }
-    fn sorted() -> impl openapi::DescribeOutput + IntoResponse + 'static {
+    fn sorted() -> CsvAnswer<impl CsvRows<Row = (&'static str, u32)>> {
         Csv([("Emma", 474)]).header(["title", "pages"])
     }
     fn import(Csv(books): Csv<Vec<Shelf>>) -> String {

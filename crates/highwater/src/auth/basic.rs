@@ -73,7 +73,7 @@ where
     layer
 }
 
-/// The user and the password that a request has sent: an argument. They are read, not checked. 401 if there are none.
+/// The user and the password of a request, as an argument. They are read, not checked; 401 if they are missing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BasicCredentials {
     /// The user; never with a colon.

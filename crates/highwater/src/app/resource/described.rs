@@ -43,7 +43,7 @@ macro_rules! types {
 types! { Resource Inline ResourceAsync Async }
 
 impl<R> Collection<R> {
-    /// Lets the document of [`Router::openapi`](crate::Router::openapi) describe the five routes, by the resource's types: they
+    /// Lets the document of [`Router::openapi`](crate::Router::openapi) describe the five routes, from the resource's types, which
     /// need schemas. `one` and `many` are what an item and several are called, such as `"book"` and `"books"`; the operations are
     /// `list_books`, `create_book`, `show_book`, `replace_book` and `delete_book`, with the tag `books`. Say how pages are
     /// counted ([`Collection::per_page`]) and what is required before.
