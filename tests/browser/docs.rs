@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
 use highwater::openapi::{OpenApi, api};
-use highwater::{Error, Json, Path, Query, Router, Running, Server, ServerConfig};
+use highwater::{Csv, Error, Json, Path, Query, Router, Running, Server, ServerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,10 @@ fn keep(Json(note): Json<Note>) -> Json<Note> {
     Json(note)
 }
 
+fn import(Csv(notes): Csv<Vec<Note>>) -> String {
+    format!("{} notes", notes.len())
+}
+
 fn serve(title: &'static str) -> Running {
     let config = ServerConfig {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
@@ -45,7 +49,8 @@ fn serve(title: &'static str) -> Running {
     let router = Router::new()
         .openapi(OpenApi::new(title, "1.0").tag("notes", title))
         .get("/notes/{name}", api(show).summary(title).tag("notes"))
-        .post("/notes", api(keep).description(title).tag("notes"));
+        .post("/notes", api(keep).description(title).tag("notes"))
+        .post("/notes.csv", api(import).tag("notes"));
     Server::new(router).config(config).start().expect("loopback has free ports")
 }
 
@@ -58,7 +63,7 @@ fn an_interface_is_read_and_tried_out() {
     browser.open(&format!("http://{}/docs", server.address()));
     browser.until("document.querySelector('h1')?.textContent === 'Notes1.0'");
     assert_eq!(browser.value("document.title"), "Notes 1.0");
-    assert_eq!(browser.value("document.querySelectorAll('details.operation').length"), 2);
+    assert_eq!(browser.value("document.querySelectorAll('details.operation').length"), 3);
 
     browser.value("document.getElementById('show').open = true");
     browser.until("document.querySelectorAll('#show tbody tr').length === 2");
@@ -79,6 +84,17 @@ fn an_interface_is_read_and_tried_out() {
     browser.value("(() => { document.querySelector('#keep form').requestSubmit(); return 1; })()");
     let kept = "document.querySelector('#keep .result').textContent.endsWith('{\"text\":\"\",\"stars\":0}')";
     browser.until(kept);
+
+    browser.value("document.getElementById('import').open = true");
+    browser.until("document.querySelector('#import textarea') !== null");
+    let sample = browser.value("document.querySelector('#import textarea').value");
+    assert_eq!(sample, "text\n\n");
+    browser.until("document.querySelector('#import pre').textContent.includes('stars')");
+    browser.value(
+        "(() => { const form = document.querySelector('#import form');
+           form.elements['body'].value = 'text,stars\\nlow,1\\nhigh,2\\n'; form.requestSubmit(); return 1; })()",
+    );
+    browser.until("document.querySelector('#import .result').textContent.endsWith('2 notes')");
     assert_eq!(browser.complaints(), []);
 }
 
@@ -90,9 +106,9 @@ fn a_document_is_text_for_everybody() {
     let wicked = "</script><img src=x onerror=alert(1)>&amp;\"'";
     let server = serve(wicked);
     browser.open(&format!("http://{}/docs", server.address()));
-    browser.until("document.querySelectorAll('details.operation').length === 2");
+    browser.until("document.querySelectorAll('details.operation').length === 3");
     browser.value("document.querySelectorAll('details').forEach(one => { one.open = true; })");
-    browser.until("document.querySelectorAll('form').length === 2");
+    browser.until("document.querySelectorAll('form').length === 3");
     assert_eq!(browser.value("document.querySelector('#show .about').textContent"), wicked);
     assert_eq!(browser.value("document.images.length"), 0);
     for scheme in ["light", "dark"] {

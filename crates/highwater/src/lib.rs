@@ -96,12 +96,12 @@
 //! | `embedded` | | `StaticFiles::embedded`: a folder that is a part of the program |
 //! | `compression` | | `layers::compression`: gzip, brotli, zstd; builds libzstd, which needs a C compiler |
 //! | `csv` | | `Csv`: tables in answers and uploads |
-//! | `redis` | | `layers::RedisStore`: kept answers that several instances share |
-//! | `validation` | | `Valid`: values that their own rules allow, by `#[derive(garde::Validate)]` |
+//! | `redis` | | `layers::RedisStore`: a response cache that several instances share |
+//! | `validation` | | `Valid`: input that is checked by the rules of `#[derive(garde::Validate)]` |
 //! | `headers` | | `TypedHeader`, and the `headers` crate |
-//! | `openapi` | | `openapi`: a document of the interface, made of signatures, and a page that shows it |
-//! | `auth`, `jwt` | | `auth`: who is asking, by password, by token, by signed token |
-//! | `multipart` | | `multipart`: forms with files, part by part |
+//! | `openapi` | | `openapi`: an OpenAPI document, derived from signatures, and a page that shows it |
+//! | `auth`, `jwt` | | `auth`: authentication by password, token or signed token |
+//! | `multipart` | | `multipart`: file uploads, part by part |
 //! | `cookies` | | `cookies`: cookies that answers set, plain, signed and encrypted |
 //! | `journal` | | [`journal`]: a durable record log |
 //! | `batcher` | | [`batcher`]: records into batches, batches into sinks |
@@ -144,6 +144,22 @@ pub mod tower;
 pub mod websocket;
 
 pub use app::*;
+// The glob has these as well. By name, the compiler knows what a feature would bring, and names the feature to those who
+// have forgotten it.
+#[cfg(feature = "headers")]
+pub use app::TypedHeader;
+#[cfg(feature = "cookies")]
+pub use app::cookies;
+#[cfg(feature = "multipart")]
+pub use app::multipart;
+#[cfg(feature = "openapi")]
+pub use app::openapi;
+#[cfg(feature = "csv")]
+pub use app::{CSV_ROWS_MAX, Csv, CsvAnswer, CsvRows, RowStream};
+#[cfg(feature = "validation")]
+pub use app::{FIELD_ERRORS_MAX, Holds, Valid};
+#[cfg(feature = "json")]
+pub use app::{Form, Json, NdJson, Path, Problem, Query, resource};
 pub use bytes::Bytes;
 #[cfg(feature = "headers")]
 pub use headers;

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use highwater::logging::{self, BURST, LogFormat, PERIOD};
+use highwater::openapi::OpenApi;
 use highwater::server::Shed;
 use highwater::{
     Error, Handler, Next, OwnedRequest, Response, Router, Running, Server, ServerConfig,
@@ -143,8 +144,20 @@ fn the_applications_subscriber_hears_of_the_start() {
     let transport = serving.field("transport").expect("it is told");
     assert!(["uring", "io_uring", "epoll"].contains(&transport), "{transport}");
     assert_eq!(serving.field("metrics"), None, "there are none");
+    assert_eq!(serving.field("docs"), None, "nothing describes it");
     assert_eq!(emitted("admission")[0].field("mechanism"), Some("accept"));
     assert!(!logging::install(LogFormat::Json), "the application's stays");
+}
+
+/// Purpose: whoever starts an application that describes itself is told where to read it.
+#[test]
+fn the_start_tells_where_the_documentation_is() {
+    let _alone = collect();
+    let api = Router::new().openapi(OpenApi::new("Numbers", "1"));
+    let running = serve(Router::new().nest("/api", api));
+    let expected = format!("http://{}/api/docs", running.address());
+    assert_eq!(emitted("serving")[0].field("docs"), Some(&*expected));
+    assert_eq!(ask(running.address(), "/api/docs"), "200");
 }
 
 /// Purpose: failures are logged with route and cause, at a bounded rate: the rest is counted elsewhere.

@@ -8,9 +8,9 @@ use highwater::layers::{csrf, rate_limit};
 use highwater::openapi::{OpenApi, Operation, SecurityScheme, api, hidden};
 use highwater::testing::{Client, Response as Answer};
 use highwater::{
-    Accepted, Bytes, Created, Error, Extension, Form, Handler, Html, Json, Layer, Method,
-    NoContent, Path, Query, Redirect, Request, Response, Router, StatusCode, Valid, blocking,
-    fixed,
+    Accepted, Bytes, Created, Csv, CsvAnswer, CsvRows, Error, Extension, Form, Handler, Html, Json,
+    Layer, Method, NoContent, Path, Query, Redirect, Request, Response, Router, StatusCode, Valid,
+    blocking, fixed,
 };
 use highwater_testkit::{Call, Document};
 use schemars::JsonSchema;
@@ -403,4 +403,50 @@ fn errors_have_the_shape_that_renders_them() {
         let schema = &responses["default"]["content"]["application/json"]["schema"];
         assert_eq!(schema["$ref"], format!("#/components/schemas/{shape}"));
     }
+}
+
+/// Purpose: a table is text to a validator, and has columns to a reader: those of its rows, in answers and in uploads, and what
+/// the server answers is what the document says.
+#[test]
+fn tables_have_columns() {
+    const TABLE: &str = "text/csv; charset=utf-8; header=present";
+    fn export() -> Csv<Vec<Book>> {
+        Csv(vec![Book { title: "Emma".into(), pages: 474 }])
+    }
+    fn sorted() -> CsvAnswer<impl CsvRows<Row = (&'static str, u32)>> {
+        Csv([("Emma", 474)]).header(["title", "pages"])
+    }
+    fn import(Csv(books): Csv<Vec<Shelf>>) -> String {
+        books.len().to_string()
+    }
+    let app = Router::new()
+        .openapi(OpenApi::new("Tables", "1"))
+        .get("/books.csv", api(export))
+        .get("/sorted.csv", api(sorted))
+        .post("/shelves", api(import));
+    let client = Client::new(app);
+    let document = document_of(&client);
+    assert_eq!(document.problems(), Vec::<String>::new());
+    let value = document.value();
+    let answer = |path: &str| value["paths"][path]["get"]["responses"]["200"]["content"].clone();
+    let row = json!({ "$ref": "#/components/schemas/Book" });
+    let expected = json!({ TABLE: { "schema": { "type": "string" }, "x-oai-itemSchema": row } });
+    assert_eq!(answer("/books.csv"), expected);
+    let columns = &value["components"]["schemas"]["Book"]["properties"];
+    assert_eq!(columns["title"], json!({ "type": "string", "description": "Its title." }));
+    let items = &answer("/sorted.csv")[TABLE]["x-oai-itemSchema"];
+    assert_eq!(
+        (&items["prefixItems"][1]["type"], &items["maxItems"]),
+        (&json!("integer"), &json!(2))
+    );
+    let read = &value["paths"]["/shelves"]["post"]["requestBody"]["content"]["text/csv"];
+    let name = read["x-oai-itemSchema"]["$ref"].as_str().expect("a reference");
+    let name = name.strip_prefix("#/components/schemas/").expect("it leads to the components");
+    assert!(value["components"]["schemas"][name]["properties"]["books"].is_object(), "{name}");
+
+    let answered = client.get("/books.csv");
+    let call = document.calls().into_iter().find(|call| call.target == "/books.csv");
+    let kind = answered.header("content-type");
+    let checked = document.check(&call.expect("it is there"), 200, kind, &answered.body);
+    checked.expect("it is as the document says");
 }

@@ -443,3 +443,23 @@ fn described() {
     let strict = resource(Plain).per_page(10, 30).if_match_required();
     check(strict.described("book", "books"), &["428"]);
 }
+
+/// Purpose: a resource whose author forgot to describe it is found when the application is built, with the remedy for
+/// resources; one that is hidden is served, and left out of the document.
+#[test]
+fn forgotten_or_hidden() {
+    let begin = || Router::new().openapi(OpenApi::new("Library", "1")).state(Shelf::default());
+    let forgotten = begin().resource("/books", resource(Plain));
+    let error = forgotten.build().expect_err("nothing describes it");
+    let problems = error.problems();
+    assert_eq!(problems.len(), 5, "{problems:?}");
+    let expected =
+        "GET /books: the document cannot describe this resource; write `resource(…).described(";
+    assert!(problems[0].starts_with(expected), "{}", problems[0]);
+    assert!(problems[0].contains("`resource(…).hidden()`"), "{}", problems[0]);
+
+    let client = Client::new(begin().resource("/books", resource(Plain).hidden()));
+    assert_eq!(client.post_json("/books", &book("a")).status, 201);
+    let document: Value = client.get("/openapi.json").json();
+    assert_eq!(document["paths"], json!({}));
+}

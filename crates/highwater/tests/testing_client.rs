@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use highwater::testing::{Client, Setup};
 use highwater::{
-    BodyStream, Bytes, Error, Handler, HeaderMap, Json, Method, Path, PeerAddr, Router,
+    BodyStream, Bytes, Cookies, Error, Handler, HeaderMap, Json, Method, Path, PeerAddr, Router,
     ServerConfig, StatusCode, blocking, layer,
 };
 use tokio::time::{Instant, interval, sleep, timeout};
@@ -307,4 +307,30 @@ fn headers_of_every_request() {
     let request = client.request(highwater::Method::GET, "/").header("authorization", "three");
     assert_eq!(request.send().text(), "a,b,three");
     assert_eq!(client.get("/").text(), "a,b,two");
+}
+
+/// Purpose: a client that keeps cookies stays signed in from answer to answer and is out after the cookie's removal; its own
+/// `Cookie` field goes before, and a client that was not told to keep any keeps none.
+#[test]
+fn cookies_are_kept_if_asked_for() {
+    let enter = || ([("set-cookie", "user=ann; Path=/; HttpOnly")], "in");
+    let leave = || ([("set-cookie", "user=; Path=/; Max-Age=0")], "out");
+    let me = |cookies: Cookies| cookies.get("user").unwrap_or("nobody").to_owned();
+    let router = || Router::new().post("/enter", enter).post("/leave", leave).get("/me", me);
+
+    let forgetful = Client::new(router());
+    forgetful.post("/enter", "");
+    assert_eq!(forgetful.get("/me").text(), "nobody");
+
+    let client = Client::new(router());
+    client.keep_cookies();
+    assert_eq!(client.get("/me").text(), "nobody");
+    client.post("/enter", "");
+    assert_eq!(client.get("/me").text(), "ann");
+    let own = client.request(Method::GET, "/me").header("cookie", "user=bob").send();
+    assert_eq!(own.text(), "bob");
+    client.keep_cookies();
+    assert_eq!(client.get("/me").text(), "ann", "to say it again forgets nothing");
+    client.post("/leave", "");
+    assert_eq!(client.get("/me").text(), "nobody");
 }

@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 pub mod decompression;
+pub mod passwords;
 pub mod sessions;
 pub mod sign_in;
+pub mod templates;
 pub mod traces;
 
 /// Its programs are compiled as documentation.

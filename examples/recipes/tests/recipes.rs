@@ -12,8 +12,9 @@ use highwater::{
     Error, Form, Json, Method, Query, Redirect, Request, Router, Running, Server, ServerConfig,
     State,
 };
+use highwater_example_recipes::passwords::{self, HASHES_MAX, PASSWORD_BYTES_MAX, Users};
 use highwater_example_recipes::sign_in::Provider;
-use highwater_example_recipes::{decompression, sessions, sign_in, traces};
+use highwater_example_recipes::{decompression, sessions, sign_in, templates, traces};
 use oauth2::{PkceCodeChallenge, PkceCodeVerifier, url};
 use opentelemetry::trace::{SpanKind, Status, TraceId, TracerProvider as _};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
@@ -61,6 +62,70 @@ fn requests_are_decompressed_within_a_limit() {
     assert_eq!(send("gzip", gzip(&vec![0; max + 1])).status, 413);
     assert_eq!(send("lzma", b"x".to_vec()).status, 415);
     assert_eq!(client.post("/records", "plain").text(), "5");
+}
+
+/// Nobody yet, and the least cost: without optimization a real one takes a second.
+fn users() -> Users {
+    let cost = argon2::Params::new(argon2::Params::MIN_M_COST, 1, 1, None).expect("it is allowed");
+    Users::new(cost).expect("there is randomness")
+}
+
+/// Purpose: only the right password signs a user in, an unknown name is refused like a wrong password, a name is taken once,
+/// and passwords that are too short or would cost too much are refused.
+#[test]
+fn a_password_signs_in_whoever_has_signed_up() {
+    let client = Client::new(passwords::routes(users()));
+    let send = |path: &str, name: &str, password: &str| {
+        client.post_json(path, &json!({ "name": name, "password": password }))
+    };
+    assert_eq!(send("/sign-up", "ann", "open sesame").status, 201);
+    assert_eq!(send("/sign-up", "ann", "another one").status, 409);
+    assert_eq!(send("/sign-in", "ann", "open sesame").text(), "welcome");
+    let wrong = send("/sign-in", "ann", "another one");
+    let unknown = send("/sign-in", "bob", "open sesame");
+    assert_eq!((wrong.status.as_u16(), unknown.status.as_u16()), (401, 401));
+    assert_eq!(wrong.text(), unknown.text(), "nobody learns which names there are");
+    assert_eq!(send("/sign-in", "bob", "").status, 401, "not even with the password of nobody");
+    let length = |length| send("/sign-up", &format!("name {length}"), &"x".repeat(length)).status;
+    let around = [7, 8, PASSWORD_BYTES_MAX, PASSWORD_BYTES_MAX + 1].map(|it| length(it).as_u16());
+    assert_eq!(around, [422, 201, 201, 422]);
+}
+
+/// Purpose: while hashes are computed, or wait for it, the worker answers others; and there are no more hashes at once than
+/// their memory allows.
+#[test]
+fn hashes_delay_nobody_and_are_bounded() {
+    let router = passwords::routes(users());
+    let client = Client::new(Router::new().merge(router).get("/", || "at once"));
+    client.hold_pool(true);
+    let content = json!({ "name": "ann", "password": "open sesame" }).to_string();
+    let request = format!(
+        "POST /sign-in HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{content}",
+        content.len()
+    );
+    let mut under_way: Vec<_> = (0..=HASHES_MAX).map(|_| client.connect()).collect();
+    under_way.iter_mut().for_each(|connection| connection.send(&request));
+    let mut refused = under_way.pop().expect("one too many");
+    assert!(refused.heard().starts_with(b"HTTP/1.1 503"));
+    assert_eq!(client.get("/").text(), "at once");
+    assert!(under_way.iter_mut().all(|connection| connection.heard().is_empty()));
+    client.hold_pool(false);
+    for mut connection in under_way {
+        assert!(connection.heard().starts_with(b"HTTP/1.1 401"), "nobody has signed up");
+    }
+}
+
+/// Purpose: a page has its data, its text is escaped, and an empty list has its own sentence.
+#[test]
+fn templates_escape_what_they_show() {
+    let client = Client::new(templates::routes());
+    let page = client.get("/todos/ann");
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    let expected = "<ul>\n  <li>buy &#60;milk&#62; &#38; tea</li>\n  <li>read ✓</li>\n</ul>";
+    assert!(page.text().contains(expected), "{}", page.text());
+    let nobody = client.get("/todos/%3Cscript%3E");
+    assert!(nobody.text().contains("<title>&#60;script&#62;'s todos</title>"), "{}", nobody.text());
+    assert!(nobody.text().contains("<li>Nothing to do.</li>"), "{}", nobody.text());
 }
 
 /// Purpose: each request is a span of kind server in the client's trace, with the names of OpenTelemetry's conventions.

@@ -4,6 +4,9 @@
 
 #[path = "../examples/chat_room.rs"]
 mod chat_room;
+/// With tests of its own.
+#[path = "../examples/contacts.rs"]
+mod contacts;
 #[path = "../examples/drain.rs"]
 mod drain;
 #[path = "../examples/errors.rs"]
@@ -53,6 +56,17 @@ fn start(router: Router) -> Running {
         ..ServerConfig::default()
     };
     Server::new(router).config(config).start().expect("it serves")
+}
+
+/// Purpose: who copies the program from the page gets the one that is compiled and tested here.
+#[test]
+fn the_page_of_five_minutes_has_the_tested_program() {
+    let page = include_str!("../../../docs/first-api.md");
+    let begins = page.find("```rust\n").expect("the page has a program") + "```rust\n".len();
+    let length = page[begins..].find("```\n").expect("the program ends");
+    let program = include_str!("../examples/contacts.rs");
+    let (_, program) = program.split_once("#![forbid(unsafe_code)]\n\n").expect("it forbids it");
+    assert_eq!(&page[begins..begins + length], program, "copy examples/contacts.rs to the page");
 }
 
 /// Purpose: the first program that somebody copies answers, over a real socket.

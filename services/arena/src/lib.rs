@@ -4,6 +4,8 @@
 
 pub mod answers;
 pub mod bench;
+#[path = "../../../bench/peers/common/content.rs"]
+mod content;
 pub mod dataset;
 pub mod httparena;
 pub mod load;

@@ -8,8 +8,8 @@ use highwater::{
 };
 use serde::Serialize;
 
-/// Records of the list that [`Variant::ListBuilt`] and [`Variant::ListCached`] answer: about 8 KB as JSON.
-const LIST_LEN: u32 = 100;
+use crate::content::{Record, records};
+
 const HELLO: &str = "Hello, World!";
 
 /// How `/variant` makes its answer.
@@ -44,14 +44,6 @@ pub enum Variant {
 #[derive(Serialize)]
 struct Message {
     message: &'static str,
-}
-
-#[derive(Serialize)]
-pub(crate) struct Record {
-    id: u32,
-    title: String,
-    price: f64,
-    available: bool,
 }
 
 /// Adds `/variant`.
@@ -99,18 +91,6 @@ fn behind_around(router: Router, count: u32) -> Router {
 
 async fn pass(request: OwnedRequest, next: Next) -> Response {
     next.run(request).await
-}
-
-/// What `/web/list` answers, too.
-pub(crate) fn records() -> Vec<Record> {
-    (0..LIST_LEN)
-        .map(|id| Record {
-            id,
-            title: format!("Record {id} of the list that is answered"),
-            price: f64::from(id) + 0.5,
-            available: id % 3 != 0,
-        })
-        .collect()
 }
 
 fn list_built() -> Router {

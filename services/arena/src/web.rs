@@ -8,9 +8,8 @@ use bytes::Bytes;
 use highwater::files::StaticFiles;
 use highwater::layers::{compression, cors, rate_limit, request_id, security_headers};
 use highwater::{Handler as _, IntoResponse as _, Json, Router};
-use serde::{Deserialize, Serialize};
 
-use crate::variant;
+use crate::content::{Order, Receipt, records};
 
 const HELLO: &str = "Hello, World!";
 /// Requests of a client in a second, which no benchmark reaches.
@@ -19,29 +18,9 @@ const REQUESTS: u32 = 1_000_000_000;
 const UPLOAD_MAX: u64 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-#[derive(Deserialize)]
-struct Order {
-    customer: String,
-    items: Vec<Item>,
-}
-
-#[derive(Deserialize)]
-struct Item {
-    sku: String,
-    quantity: u32,
-    cents: u64,
-}
-
-#[derive(Serialize)]
-struct Receipt {
-    customer: String,
-    skus: Vec<String>,
-    total_cents: u64,
-}
-
 /// Adds the routes below `/web`, with the files of `folder`.
 pub fn routes(router: Router, folder: &Path) -> Router {
-    let records = variant::records();
+    let records = records();
     let list = move || Json(&records).into_response();
     let limit = rate_limit(REQUESTS, Duration::from_secs(1));
     router
@@ -79,9 +58,7 @@ fn upload(body: Bytes) -> String {
 }
 
 fn order(Json(order): Json<Order>) -> Json<Receipt> {
-    let total = order.items.iter().map(|item| u64::from(item.quantity) * item.cents).sum();
-    let skus = order.items.into_iter().map(|item| item.sku).collect();
-    Json(Receipt { customer: order.customer, skus, total_cents: total })
+    Json(Receipt::from(order))
 }
 
 #[cfg(test)]

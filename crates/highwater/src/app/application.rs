@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     pub(super) clients: Option<Box<ClientKeys>>,
     /// The values per worker.
     pub(super) worker_locals: Vec<GivenLocal>,
+    /// Where the first document's page is.
+    pub(super) documentation: Option<String>,
 }
 
 /// What replaces parts of requests' heads.

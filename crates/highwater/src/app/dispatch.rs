@@ -44,6 +44,11 @@ impl App {
         &self.shared.infos
     }
 
+    /// The path of the page that describes the application, if there is one.
+    pub(crate) fn documentation(&self) -> Option<&str> {
+        self.shared.documentation.as_deref()
+    }
+
     /// How to read the request's body for the target.
     #[inline]
     pub(crate) fn plan(&self, target: Target, limits: &Limits) -> BodyPlan {

@@ -316,7 +316,7 @@ impl Router {
 
     /// Describes the routes of this router and of those nested in it, in OpenAPI 3.1: `GET /openapi.json` is the document, and
     /// `GET /docs` a page that shows it and tries it out, and loads nothing from elsewhere. Both are below the router's prefix,
-    /// and are [`fixed`](super::fixed) answers: whoever reaches the server can read them, whatever proof its layers ask for. Needs the feature `openapi`; see
+    /// and are [`fixed`](super::fixed) answers: anyone who can reach the server can read them, even behind layers that authenticate. Needs the feature `openapi`; see
     /// [`openapi`](super::openapi).
     ///
     /// ```

@@ -55,7 +55,7 @@ where
                 ControlFlow::Continue(())
             }
             None => {
-                let message = "a user and a password are needed, and these are none";
+                let message = "the credentials are not a user name and a password";
                 ControlFlow::Break(unauthorized(message, challenge.clone()).into_response())
             }
         }
@@ -73,7 +73,7 @@ where
     layer
 }
 
-/// The user and the password that a request has sent: an argument. They are read, not checked. 401 if there are none.
+/// The user and the password of a request, as an argument. They are read, not checked; 401 if they are missing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BasicCredentials {
     /// The user; never with a colon.

@@ -1,4 +1,4 @@
-//! Who is asking? Layers that answer 401 unless a request proves it, and hand on what they have learnt.
+//! Who sent a request? Layers that answer 401 without valid credentials, and pass on what they learned.
 //!
 //! | layer | proof | hands on |
 //! |---|---|---|

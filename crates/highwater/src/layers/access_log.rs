@@ -23,7 +23,7 @@ type Skip = dyn Fn(&Request<'_>) -> bool + Send + Sync;
 /// | `complete` | whether all of it was given to the connection |
 /// | `peer` | the address that the connection came from |
 /// | `agent` | `User-Agent` |
-/// | `request_id` | the one that [`request_id`](super::request_id) has given it, if that layer is there |
+/// | `request_id` | the id that the layer [`request_id`](super::request_id) assigned, if it is used |
 ///
 /// It covers everything: refusals, 404s and [`fixed`](crate::fixed) answers, too. A value from the client cannot end its line.
 /// Each event costs a copy of the request's head, and what the subscriber takes.

@@ -18,7 +18,7 @@ const HEADER: &str = "x-csrf-token";
 
 /// Refuses requests that do not repeat the token of a page of this server (cross-site request forgery), with 403 `csrf_token`.
 ///
-/// For browsers that are too old for [`csrf`](super::csrf), and where a rule asks for tokens; otherwise that is
+/// For browsers that are too old for [`csrf`](super::csrf), and where a policy demands tokens; otherwise that is
 /// simpler, and enough. They can be used together.
 ///
 /// A handler that makes a page takes a [`CsrfToken`], and writes its value into a field `csrf_token` of each form, or into a script that sends
@@ -50,7 +50,7 @@ pub fn csrf_tokens(key: Key) -> CsrfTokens {
     CsrfTokens { key, is_secure: true }
 }
 
-/// A layer that asks for tokens; made by [`csrf_tokens`].
+/// A layer that requires tokens; made by [`csrf_tokens`].
 #[derive(Clone)]
 #[must_use = "give it to `Router::layer`"]
 pub struct CsrfTokens {

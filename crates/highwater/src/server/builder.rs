@@ -17,7 +17,7 @@ use super::pool::{POOL_QUEUE_MAX, Pool};
 use super::running::Running;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::tls::{Prepared, Tls};
-use super::transport::{self, Kind};
+use super::transport::{self, Chosen, Kind};
 use super::worker::{BodyMemory, ListenerTerms, Phase, WorkerConfig};
 use crate::admission::per_client::PerClient;
 use crate::admission::{AdmissionSettings, Fair, PreparedAdmission};
@@ -246,12 +246,13 @@ impl Server {
         running.admission = Some(admission);
         if let Some(listener) = observed {
             let watch = &running.watch;
-            let observer = Observer::start(listener, &config, &metrics, &running.readiness, watch)?;
+            let observer =
+                Observer::start(listener, (&config, &app), &metrics, &running.readiness, watch)?;
             running.observer = Some(observer);
         }
         let reloader = tls.map_or(Ok(None), |tls| tls.watch());
         running.reloader = reloader.map_err(ServerError::Worker)?;
-        say_where(&running, workers, chosen.kind, &chosen.reason);
+        say_where(&running, &app, workers, &chosen);
         Ok(running)
     }
 
@@ -280,17 +281,20 @@ fn blocks_a_runtime() -> bool {
     Handle::try_current().is_ok_and(is_single) && tokio::task::try_id().is_none()
 }
 
-fn say_where(running: &Running, workers: usize, kind: Kind, reason: &str) {
+fn say_where(running: &Running, app: &App, workers: usize, chosen: &Chosen) {
     let metrics = running.metrics_address();
     let (first, others) = running.listed();
+    let docs = running.url.as_deref().zip(app.documentation());
+    let docs = docs.map(|(url, path)| format!("{}{path}", url.trim_end_matches('/')));
     tracing::info!(
         address = %first,
         others = others.map(tracing::field::display),
         workers,
-        transport = kind.name(),
-        reason,
+        transport = chosen.kind.name(),
+        reason = chosen.reason,
         metrics = metrics.map(tracing::field::display),
         url = running.url.as_ref().map(tracing::field::display),
+        docs = docs.as_ref().map(tracing::field::display),
         page = metrics.map(|at| tracing::field::display(format!("http://{at}/"))),
         "serving",
     );

@@ -29,6 +29,7 @@ mod listener;
 mod observer;
 mod pool;
 mod port;
+mod routes;
 mod running;
 mod serve;
 #[cfg(feature = "cli")]

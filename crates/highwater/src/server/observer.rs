@@ -9,6 +9,7 @@ use super::config::ServerConfig;
 use super::error::ServerError;
 use super::pool::Pool;
 use super::port;
+use super::routes;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::transport::Kind;
 use super::worker::{RoomPolicy, WorkerConfig};
@@ -22,15 +23,17 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Serves it on `listener`.
+    /// Serves it on `listener`, about `observed`.
     pub(super) fn start(
         listener: Listener,
-        config: &ServerConfig,
+        (config, observed): (&ServerConfig, &App),
         metrics: &Metrics,
         readiness: &Readiness,
         watch: &Arc<Watch>,
     ) -> Result<Self, ServerError> {
-        let app: App = port::router(metrics, readiness).build().map_err(ServerError::Build)?;
+        let routes = routes::list(observed.endpoints());
+        let app: App =
+            port::router(metrics, readiness, routes).build().map_err(ServerError::Build)?;
         let address = listener.local_addr().map_err(ServerError::Io)?;
         let own = Metrics::new();
         own.begin(&endpoint_names(&app), 1);

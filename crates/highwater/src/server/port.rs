@@ -1,9 +1,9 @@
 //! What does the metrics port serve?
 //!
 //! `/` for people with a browser; `/metrics` for Prometheus; `/scaling`, a flat JSON object of numbers, for
-//! autoscalers that query servers directly; `/livez` and `/readyz` for supervisors and load balancers. They are an
-//! application like any other, on a listener and a worker of their own, so that neither overload nor a drain of the
-//! main port keeps them from answering.
+//! autoscalers that query servers directly; `/routes`, the list of the main port's routes; `/livez` and `/readyz` for
+//! supervisors and load balancers. They are an application like any other, on a listener and a worker of their own, so
+//! that neither overload nor a drain of the main port keeps them from answering.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// The application of the metrics port.
-pub(crate) fn router(metrics: &Metrics, readiness: &Readiness) -> Router {
+/// The application of the metrics port; `routes` is the list of those of the main port.
+pub(crate) fn router(metrics: &Metrics, readiness: &Readiness, routes: String) -> Router {
     let (metrics, readiness) = (metrics.clone(), readiness.clone());
     let scaling = metrics.clone();
     Router::new()
@@ -69,6 +69,7 @@ pub(crate) fn router(metrics: &Metrics, readiness: &Readiness) -> Router {
             })
             .never_shed(),
         )
+        .get("/routes", move || fresh(StatusCode::OK, routes.clone()))
         .get("/livez", || fresh(StatusCode::OK, "ok".to_owned()))
         .get(
             "/readyz",
@@ -136,11 +137,16 @@ mod tests {
     fn the_port_answers() {
         let (metrics, readiness) = (Metrics::new(), Readiness::new());
         metrics.begin(&["/"], 1);
-        let app = router(&metrics, &readiness).build().unwrap_or_else(|error| panic!("{error}"));
+        let app = router(&metrics, &readiness, "GET  /  inline\n".to_owned());
+        let app = app.build().unwrap_or_else(|error| panic!("{error}"));
 
         let (status, media_type, page) = get(&app, "/metrics");
         assert_eq!((status, &*media_type), (200, "text/plain; version=0.0.4; charset=utf-8"));
         assert!(page.contains("\nhttp_requests_total 0\n"), "{page}");
+
+        let (status, media_type, routes) = get(&app, "/routes");
+        assert_eq!((status, &*media_type), (200, "text/plain; charset=utf-8"));
+        assert_eq!(routes, "GET  /  inline\n");
 
         assert_eq!(get(&app, "/scaling").0, 503);
         metrics.admission(Scaling::default);

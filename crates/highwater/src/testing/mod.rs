@@ -81,6 +81,7 @@
 //! see that it makes no difference.
 
 mod connection;
+mod cookies;
 mod events;
 mod request;
 mod response;
@@ -104,6 +105,7 @@ pub use request::RequestBuilder;
 pub use response::Response;
 pub use websocket::{Heard, WebSocket};
 
+use cookies::Kept;
 use server::Server;
 
 /// Where connections come from, unless a test says otherwise. The first port of those that clients get (RFC 6335
@@ -181,7 +183,11 @@ impl Setup {
         let Setup { router, config, headers, peer, seed, real_time } = self;
         let mut server = Server::start(router, &config, seed, real_time);
         server.set_peer(peer);
-        Client { server: RefCell::new(server), headers: RefCell::new(headers) }
+        Client {
+            server: RefCell::new(server),
+            headers: RefCell::new(headers),
+            cookies: RefCell::new(None),
+        }
     }
 }
 
@@ -195,6 +201,8 @@ impl fmt::Debug for Setup {
 pub struct Client {
     server: RefCell<Server>,
     headers: RefCell<HeaderMap>,
+    /// `None` while it keeps none.
+    cookies: RefCell<Option<Kept>>,
 }
 
 macro_rules! requests {
@@ -256,6 +264,24 @@ impl Client {
     pub fn set_header(&self, name: &str, value: &str) {
         let (name, value) = field(name, value);
         self.headers.borrow_mut().insert(name, value);
+    }
+
+    /// From now on, keeps the cookies that answers set, and sends them with every request that does not set `Cookie` itself,
+    /// until an answer removes them. Where they belong (`Domain`, `Path`, `Secure`) makes no difference.
+    ///
+    /// ```
+    /// use highwater::testing::Client;
+    /// use highwater::{Cookies, Router};
+    ///
+    /// let enter = || ([("set-cookie", "user=ann; HttpOnly")], "welcome");
+    /// let me = |cookies: Cookies| cookies.get("user").unwrap_or("nobody").to_owned();
+    /// let client = Client::new(Router::new().post("/enter", enter).get("/me", me));
+    /// client.keep_cookies();
+    /// client.post("/enter", "");
+    /// assert_eq!(client.get("/me").text(), "ann");
+    /// ```
+    pub fn keep_cookies(&self) {
+        self.cookies.borrow_mut().get_or_insert_default();
     }
 
     /// From now on, connections come from this address, as [`PeerAddr`](crate::PeerAddr) shows it. For example, for

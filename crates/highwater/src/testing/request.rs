@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 
+use super::cookies::Kept;
 use super::server::Waited;
 use super::websocket;
 use super::{Client, Events, Response, WebSocket, field};
@@ -78,7 +79,11 @@ impl<'c> RequestBuilder<'c> {
                 panic!("the answer is not HTTP: {what}");
             }
             if let Some(answer) = reader.answers().first() {
-                return Response::of(answer);
+                let response = Response::of(answer);
+                if let Some(kept) = &mut *self.client.cookies.borrow_mut() {
+                    kept.hear(&response.headers);
+                }
+                return response;
             }
             let Self { method, target, .. } = &self;
             assert!(!connection.is_closed(), "{method} {target}: closed without an answer");
@@ -129,6 +134,10 @@ impl<'c> RequestBuilder<'c> {
         }
         for (name, value) in &headers {
             field(name.as_str(), value.as_bytes());
+        }
+        let kept = self.client.cookies.borrow().as_ref().and_then(Kept::field);
+        if let Some(cookies) = kept.filter(|_| !headers.contains_key("cookie")) {
+            field("cookie", cookies.as_bytes());
         }
         let framed = ["content-length", "transfer-encoding"];
         let body = self.body.as_deref().unwrap_or_default();

@@ -27,6 +27,7 @@ impl Build {
             route.description.documentation = Documentation::Hidden;
             self.add_route(route, prefix, scope, None);
         }
+        self.documentation.get_or_insert_with(|| format!("{prefix}{PAGE_PATH}"));
         Document::new(openapi, begin)
     }
 

@@ -76,6 +76,7 @@ struct Build {
     worker_locals: Vec<GivenLocal>,
     #[cfg(feature = "openapi")]
     documents: Vec<crate::app::openapi::Document>,
+    documentation: Option<String>,
     problems: Vec<String>,
 }
 
@@ -435,6 +436,7 @@ impl Build {
             priority_field: self.priority_field,
             clients: self.clients,
             worker_locals: self.worker_locals,
+            documentation: self.documentation,
         }))
     }
 }

@@ -19,7 +19,7 @@ use crate::app::response::Response;
 const PIECE: usize = 16 << 10;
 
 /// `header=present`: the first row holds the names (RFC 4180 §3).
-const TYPE: &str = "text/csv; charset=utf-8; header=present";
+pub(in crate::app) const TYPE: &str = "text/csv; charset=utf-8; header=present";
 
 /// An answer of rows with settings; made by [`Csv`](super::Csv).
 #[derive(Clone, Debug)]

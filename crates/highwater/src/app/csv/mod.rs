@@ -16,6 +16,8 @@ mod formulas;
 mod rows;
 
 pub use self::answer::CsvAnswer;
+#[cfg(feature = "openapi")]
+pub(in crate::app) use self::answer::TYPE;
 pub use self::extract::CSV_ROWS_MAX;
 pub use self::rows::{CsvRows, RowStream};
 

@@ -16,8 +16,7 @@ use crate::app::body::BoxError;
             or `Csv::stream(…)` a stream of `Result<row, error>`"
 )]
 pub trait CsvRows {
-    /// A row.
-    #[doc(hidden)]
+    /// A row. `impl CsvRows<Row = Order>` names it, where the document of an interface has to know its columns.
     type Row: Serialize;
     /// The rows as they come.
     #[doc(hidden)]

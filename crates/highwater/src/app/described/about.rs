@@ -14,6 +14,8 @@ pub(in crate::app) enum Documentation {
     /// Nothing: its types were not looked at.
     #[default]
     Unknown,
+    /// Nothing, and it belongs to a resource, which describes its routes together.
+    UnknownResource,
     /// It is left out.
     Hidden,
     Known(Box<About>),

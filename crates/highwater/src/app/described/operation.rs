@@ -39,6 +39,7 @@ pub struct Operation<'d> {
 #[derive(Debug)]
 pub(in crate::app) struct Body {
     pub(in crate::app) is_required: bool,
+    /// Each with what the document says of it, its schema among it.
     pub(in crate::app) content: Vec<(String, Value)>,
 }
 
@@ -48,6 +49,7 @@ pub(in crate::app) struct Answer {
     /// `None`: only a request decides it.
     pub(in crate::app) status: Option<StatusCode>,
     pub(in crate::app) description: Option<String>,
+    /// With what the document says of it, its schema among it.
     pub(in crate::app) content: Option<(String, Value)>,
     pub(in crate::app) headers: Vec<(String, String)>,
 }
@@ -316,18 +318,41 @@ impl<'d> Operation<'d> {
         self.content(media_type, schema);
     }
 
+    /// It takes text of this media type, whose items are `T`s.
+    #[cfg(feature = "csv")]
+    pub(in crate::app) fn body_of_items<T: HasSchema>(&mut self, media_type: &str) {
+        let item = self.schemas.input::<T>();
+        self.media(media_type, text_of_items(item));
+    }
+
     /// It takes content of this media type.
     pub(in crate::app) fn content(&mut self, media_type: &str, schema: Value) {
+        self.media(media_type, json!({ "schema": schema }));
+    }
+
+    fn media(&mut self, media_type: &str, media: Value) {
         let is_required = !self.is_optional;
         let body = self.body.get_or_insert(Body { is_required, content: Vec::new() });
-        body.content.push((media_type.to_owned(), schema));
+        body.content.push((media_type.to_owned(), media));
     }
 
     /// It answers 200 with content of this media type.
     pub(in crate::app) fn ok(&mut self, content: Option<(&str, Value)>) {
         self.answers.push(Answer {
             status: Some(StatusCode::OK),
-            content: content.map(|(media_type, schema)| (media_type.to_owned(), schema)),
+            content: content
+                .map(|(media_type, schema)| (media_type.to_owned(), json!({ "schema": schema }))),
+            ..Answer::default()
+        });
+    }
+
+    /// It answers 200 with text of this media type, whose items are `T`s.
+    #[cfg(feature = "csv")]
+    pub(in crate::app) fn ok_with_items<T: HasSchema>(&mut self, media_type: &str) {
+        let item = self.schemas.output::<T>();
+        self.answers.push(Answer {
+            status: Some(StatusCode::OK),
+            content: Some((media_type.to_owned(), text_of_items(item))),
             ..Answer::default()
         });
     }
@@ -349,6 +374,13 @@ impl<'d> Operation<'d> {
         describe(self);
         self.is_optional = outer;
     }
+}
+
+/// What a document says of text that is a sequence of items. OpenAPI 3.2 calls their schema `itemSchema`; for documents of 3.1,
+/// the registry of extensions has it under this name.
+#[cfg(feature = "csv")]
+fn text_of_items(item: Value) -> Value {
+    json!({ "schema": { "type": "string" }, "x-oai-itemSchema": item })
 }
 
 /// The members of an object's schema: name, schema, and whether it is required. `None` if it names none.

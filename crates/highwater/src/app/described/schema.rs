@@ -17,9 +17,9 @@ const INPUT_PLACE: &str = "#/components/input/";
 /// A type that has a JSON Schema: every `schemars::JsonSchema`.
 #[diagnostic::on_unimplemented(
     message = "the document cannot describe `{Self}`: it has no JSON schema",
-    label = "this handler reads or answers a type without a schema",
+    label = "a type without a schema is read or answered here",
     note = "derive it with the crate `schemars` 1: `#[derive(schemars::JsonSchema)]`; or leave the route out of the \
-            document: `openapi::hidden(handler)`"
+            document: `openapi::hidden(handler)`, or `.hidden()` of a resource"
 )]
 pub trait HasSchema: JsonSchema {}
 

@@ -55,7 +55,7 @@ pub struct AcceptLanguage(Ranges);
 struct Ranges(Option<Vec<(String, u16)>>);
 
 impl Accept {
-    /// The offer that the client likes best; of equal ones, the first. `None` if it accepts none of them. Offers are
+    /// The offer that the client prefers; the first of equal ones. `None` if it accepts none of them. Offers are
     /// media types such as `text/html`.
     pub fn best<'o>(&self, offers: &[&'o str]) -> Option<&'o str> {
         self.0.best(offers, media_type_fits)
@@ -71,7 +71,7 @@ impl Accept {
 }
 
 impl AcceptLanguage {
-    /// The offer that the client likes best; of equal ones, the first. `None` if it accepts none of them, which is
+    /// The offer that the client prefers; the first of equal ones. `None` if it accepts none of them, which is
     /// seldom a reason to refuse the request.
     pub fn best<'o>(&self, offers: &[&'o str]) -> Option<&'o str> {
         self.0.best(offers, language_fits)

@@ -13,8 +13,8 @@ use crate::app::response::Response;
 /// The cookies of a request, and those that its answer sets: an argument, and the front of an answer. Needs the feature
 /// `cookies`.
 ///
-/// Anybody can read and change these. [`SignedCookies`] are read by anybody and changed by nobody but the server,
-/// [`PrivateCookies`] are neither. Names and values are percent-encoded where RFC 6265 asks for it.
+/// Anyone can read and change these. [`SignedCookies`] can be read by anyone and changed only by the server,
+/// [`PrivateCookies`] read and changed only by it. Names and values are percent-encoded where RFC 6265 asks for it.
 ///
 /// ```
 /// use highwater::Router;
@@ -87,7 +87,7 @@ impl CookieJar {
         self
     }
 
-    /// Lets the client forget a cookie. Its path and domain must be those that it was set with.
+    /// Removes a cookie from the client. Path and domain must be the same as when it was set.
     #[must_use = "return it in front of the answer"]
     pub fn remove(mut self, cookie: impl Into<Cookie<'static>>) -> Self {
         self.0.remove(cookie);
@@ -137,7 +137,7 @@ macro_rules! keyed {
                 self
             }
 
-            /// Lets the client forget a cookie. Its path and domain must be those that it was set with.
+            /// Removes a cookie from the client. Path and domain must be the same as when it was set.
             #[must_use = "return it in front of the answer"]
             pub fn remove(mut self, cookie: impl Into<Cookie<'static>>) -> Self {
                 self.jar.$view_mut(&self.key).remove(cookie);

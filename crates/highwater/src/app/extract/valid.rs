@@ -10,7 +10,7 @@ use crate::app::request::Request;
 /// At most this many wrong fields are named: a long list of wrong values does not make a long answer.
 pub const FIELD_ERRORS_MAX: usize = 100;
 
-/// A value that its own rules allow: those that `#[derive(garde::Validate)]` makes of its attributes. `T` is [`Json`],
+/// A value that satisfies its rules, which `#[derive(garde::Validate)]` reads from attributes. `T` is [`Json`],
 /// [`Query`], [`Form`] or [`Path`] of such a type.
 ///
 /// If rules are broken, the request is answered 422 `validation_failed`, with all wrong fields at once in

@@ -102,6 +102,13 @@ impl Draft<'_> {
                      `openapi::api(handler)`, or `openapi::hidden(handler)` to leave it out"
                 ));
             }
+            Documentation::UnknownResource => {
+                return self.problems.push(format!(
+                    "{place}: the document cannot describe this resource; write \
+                     `resource(…).described(\"book\", \"books\")` with the names of one item and of several, or \
+                     `resource(…).hidden()` to leave it out"
+                ));
+            }
         };
         let Some(methods) = self.methods(&place, route) else { return };
         let operation = match self.operation(route, &about, (names, &methods), around) {
@@ -228,7 +235,7 @@ impl Shapes {
         renderer: Option<&'static str>,
     ) -> Result<Self, String> {
         let Some(renderer) = renderer else {
-            let shape = |schema| (String::from("application/json"), schema);
+            let shape = |schema| (String::from("application/json"), json!({ "schema": schema }));
             let error = shape(schemas.output::<DefaultError>());
             let with_fields = shape(schemas.output::<ValidationError>());
             return Ok(Shapes { error, with_fields });
@@ -272,8 +279,7 @@ fn written(
         value["parameters"] = Value::Array(parameters);
     }
     if let Some(Body { is_required, content }) = body {
-        let content = content.into_iter().map(|(name, schema)| (name, json!({ "schema": schema })));
-        value["requestBody"] = json!({ "content": Value::Object(content.collect()) });
+        value["requestBody"] = json!({ "content": Value::Object(content.into_iter().collect()) });
         if is_required {
             value["requestBody"]["required"] = json!(true);
         }
@@ -331,9 +337,9 @@ fn responses(
     Ok(Value::Object(responses))
 }
 
-fn content_of((media_type, schema): &(String, Value)) -> Value {
+fn content_of((media_type, media): &(String, Value)) -> Value {
     let mut content = json!({});
-    content[media_type] = json!({ "schema": schema });
+    content[media_type] = media.clone();
     content
 }
 
@@ -353,10 +359,14 @@ fn add_answer(responses: &mut Map<String, Value>, status: StatusCode, answer: &A
 }
 
 /// Adds content of a media type, beside what it may be already.
-fn add_content(response: &mut Value, (media_type, schema): &(String, Value)) {
-    let known = &mut response["content"][media_type]["schema"];
+fn add_content(response: &mut Value, (media_type, media): &(String, Value)) {
+    let known = &mut response["content"][media_type];
+    if known.is_null() {
+        *known = media.clone();
+        return;
+    }
+    let (known, schema) = (&mut known["schema"], &media["schema"]);
     *known = match known.take() {
-        Value::Null => schema.clone(),
         same if same == *schema => same,
         mut other => match other.get_mut("anyOf").and_then(Value::as_array_mut) {
             Some(choices) => {

@@ -53,42 +53,35 @@ impl<T> DescribeInput for WorkerLocal<T> {
 
 impl DescribeInput for Accept {
     fn describe(operation: &mut Operation<'_>) {
-        operation
-            .error(StatusCode::NOT_ACCEPTABLE, "There is no representation that `Accept` names.");
+        operation.error(StatusCode::NOT_ACCEPTABLE, "No representation matches `Accept`.");
     }
 }
 
 impl DescribeInput for Preconditions {
     fn describe(operation: &mut Operation<'_>) {
         operation.optional(|operation| {
-            operation
-                .header("If-Match", "Answered only if the resource is in one of these states.");
-            operation.header(
-                "If-None-Match",
-                "Answered only if the resource is in none of these states.",
-            );
+            operation.header("If-Match", "Only if the resource's `ETag` is one of these.");
+            operation.header("If-None-Match", "Only if the resource's `ETag` is none of these.");
         });
-        operation.error(StatusCode::PRECONDITION_FAILED, "The resource is in another state.");
+        operation.error(
+            StatusCode::PRECONDITION_FAILED,
+            "The resource has changed, or does not match the condition.",
+        );
     }
 }
 
 impl<T: HasSchema> DescribeInput for Path<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.path::<T>();
-        operation.error(
-            StatusCode::BAD_REQUEST,
-            "A parameter of the path does not fit (`invalid_path`).",
-        );
+        operation.error(StatusCode::BAD_REQUEST, "A path parameter is not valid (`invalid_path`).");
     }
 }
 
 impl<T: HasSchema> DescribeInput for Query<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.query::<T>();
-        operation.error(
-            StatusCode::BAD_REQUEST,
-            "A parameter of the query does not fit (`invalid_query`).",
-        );
+        operation
+            .error(StatusCode::BAD_REQUEST, "A query parameter is not valid (`invalid_query`).");
     }
 }
 
@@ -108,11 +101,11 @@ impl<T: HasSchema> DescribeInput for Form<T> {
     }
 }
 
-/// A table has no schema in JSON.
+/// Text, with the schema of a row: its members are the columns.
 #[cfg(feature = "csv")]
-impl<T> DescribeInput for Csv<Vec<T>> {
+impl<T: HasSchema> DescribeInput for Csv<Vec<T>> {
     fn describe(operation: &mut Operation<'_>) {
-        operation.content("text/csv", json!({ "type": "string" }));
+        operation.body_of_items::<T>("text/csv");
         operation.error(StatusCode::BAD_REQUEST, "The content is not CSV (`invalid_csv`).");
         body_errors(operation, true);
     }
@@ -122,10 +115,13 @@ impl<T> DescribeInput for Csv<Vec<T>> {
 fn body_errors(operation: &mut Operation<'_>, is_typed: bool) {
     operation.error(StatusCode::PAYLOAD_TOO_LARGE, "The content is too large (`body_too_large`).");
     if is_typed {
-        operation.error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "The content has another media type.");
+        operation.error(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "The content's media type is not supported.",
+        );
         operation.error(
             StatusCode::UNPROCESSABLE_ENTITY,
-            "A field of the content does not fit (`invalid_body`).",
+            "A field of the content is not valid (`invalid_body`).",
         );
     }
 }
@@ -154,7 +150,7 @@ impl DescribeInput for String {
 impl<T: FromHeader> DescribeInput for Header<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.header(T::NAME, "");
-        operation.error(StatusCode::BAD_REQUEST, "A header field does not fit (`invalid_header`).");
+        operation.error(StatusCode::BAD_REQUEST, "A header field is not valid (`invalid_header`).");
     }
 }
 
@@ -162,7 +158,7 @@ impl<T: FromHeader> DescribeInput for Header<T> {
 impl<H: headers::Header> DescribeInput for crate::app::TypedHeader<H> {
     fn describe(operation: &mut Operation<'_>) {
         operation.header(H::name().as_str(), "");
-        operation.error(StatusCode::BAD_REQUEST, "A header field does not fit (`invalid_header`).");
+        operation.error(StatusCode::BAD_REQUEST, "A header field is not valid (`invalid_header`).");
     }
 }
 
@@ -170,9 +166,15 @@ impl<H: headers::Header> DescribeInput for crate::app::TypedHeader<H> {
 impl DescribeInput for crate::app::multipart::Multipart {
     fn describe(operation: &mut Operation<'_>) {
         operation.content("multipart/form-data", json!({ "type": "object" }));
-        operation.error(StatusCode::BAD_REQUEST, "It is no form with files (`invalid_multipart`).");
+        operation.error(
+            StatusCode::BAD_REQUEST,
+            "The content is not a valid multipart form (`invalid_multipart`).",
+        );
         body_errors(operation, false);
-        operation.error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "The content has another media type.");
+        operation.error(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "The content's media type is not supported.",
+        );
     }
 }
 

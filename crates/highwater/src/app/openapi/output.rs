@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::app::body::Body;
 #[cfg(feature = "csv")]
-use crate::app::csv::{Csv, CsvAnswer, CsvRows};
+use crate::app::csv::{Csv, CsvAnswer, CsvRows, TYPE};
 use crate::app::described::{DescribeOutput, HasSchema, Operation};
 use crate::app::error::Error;
 use crate::app::extract::Json;
@@ -104,16 +104,16 @@ impl<I: IntoIterator<Item: HasSchema>> DescribeOutput for NdJson<I> {
     }
 }
 
-/// A table has no schema in JSON.
+/// Text, with the schema of a row: its members are the columns.
 #[cfg(feature = "csv")]
-impl<R: CsvRows> DescribeOutput for Csv<R> {
+impl<R: CsvRows<Row: HasSchema>> DescribeOutput for Csv<R> {
     fn describe(operation: &mut Operation<'_>) {
-        operation.ok(Some(("text/csv", json!({ "type": "string" }))));
+        operation.ok_with_items::<R::Row>(TYPE);
     }
 }
 
 #[cfg(feature = "csv")]
-impl<R: CsvRows> DescribeOutput for CsvAnswer<R> {
+impl<R: CsvRows<Row: HasSchema>> DescribeOutput for CsvAnswer<R> {
     fn describe(operation: &mut Operation<'_>) {
         Csv::<R>::describe(operation);
     }

@@ -16,24 +16,22 @@ use crate::app::extract::{Json, Preconditions};
 use crate::app::handler::{Async, Inline};
 use crate::app::statuses::NoContent;
 
-/// A resource whose types say what they are.
-pub trait DescribedResource<M> {
+/// The types of a resource, whichever way its methods run. What the document needs of each is asked for by
+/// [`Collection::described`], so that the compiler names the type that lacks it.
+pub trait ResourceTypes<M> {
     #[doc(hidden)]
-    type Context: DescribeInput;
+    type Context;
     #[doc(hidden)]
-    type Id: HasSchema + 'static;
+    type Id;
     #[doc(hidden)]
-    type Input: DescribeInput + 'static;
+    type Input;
     #[doc(hidden)]
-    type Item: HasSchema;
+    type Item;
 }
 
-macro_rules! described {
+macro_rules! types {
     ($($trait:ident $way:ident)*) => {$(
-        impl<R> DescribedResource<$way> for R
-        where
-            R: $trait<Context: DescribeInput, Id: HasSchema, Input: DescribeInput, Item: HasSchema>,
-        {
+        impl<R: $trait> ResourceTypes<$way> for R {
             type Context = R::Context;
             type Id = R::Id;
             type Input = R::Input;
@@ -42,10 +40,10 @@ macro_rules! described {
     )*};
 }
 
-described! { Resource Inline ResourceAsync Async }
+types! { Resource Inline ResourceAsync Async }
 
 impl<R> Collection<R> {
-    /// Lets the document of [`Router::openapi`](crate::Router::openapi) describe the five routes, by the resource's types: they
+    /// Lets the document of [`Router::openapi`](crate::Router::openapi) describe the five routes, from the resource's types, which
     /// need schemas. `one` and `many` are what an item and several are called, such as `"book"` and `"books"`; the operations are
     /// `list_books`, `create_book`, `show_book`, `replace_book` and `delete_book`, with the tag `books`. Say how pages are
     /// counted ([`Collection::per_page`]) and what is required before.
@@ -77,7 +75,11 @@ impl<R> Collection<R> {
     /// ```
     pub fn described<M>(mut self, one: &'static str, many: &'static str) -> Self
     where
-        R: DescribedResource<M>,
+        R: ResourceTypes<M>,
+        R::Context: DescribeInput,
+        R::Id: HasSchema + 'static,
+        R::Input: DescribeInput + 'static,
+        R::Item: HasSchema,
     {
         let settings = self.settings();
         let about = |id: String, summary: String| About {
@@ -111,7 +113,7 @@ impl<R> Collection<R> {
             describe_output: NoContent::describe,
             ..about(format!("delete_{one}"), format!("Deletes a {one}"))
         };
-        self.documents = Some(Box::new(Documents([
+        self.documents = Documents::Known(Box::new([
             with(list, Box::new(move |operation| describe_list(operation, settings))),
             with(create, Box::new(describe_create::<R::Input>)),
             with(show, Box::new(describe_show::<R::Id>)),
@@ -120,7 +122,13 @@ impl<R> Collection<R> {
                 Box::new(move |operation| describe_replace::<R::Id, R::Input>(operation, settings)),
             ),
             with(delete, Box::new(move |operation| describe_change::<R::Id>(operation, settings))),
-        ])));
+        ]));
+        self
+    }
+
+    /// Leaves the five routes out of the document, as [`openapi::hidden`](crate::openapi::hidden) does a handler.
+    pub fn hidden(mut self) -> Self {
+        self.documents = Documents::Hidden;
         self
     }
 }
@@ -134,14 +142,13 @@ fn created<T: HasSchema>(operation: &mut Operation<'_>) {
 fn describe_list(operation: &mut Operation<'_>, settings: Settings) {
     let Settings { per_page, per_page_max, .. } = settings;
     let page = json!({ "type": "integer", "format": "uint32", "minimum": 1, "maximum": u32::MAX, "default": 1 });
-    operation.query_parameter("page", page, "Which page: the first is 1.");
+    operation.query_parameter("page", page, "The number of the page; the first is 1.");
     let size = json!({ "type": "integer", "format": "uint32", "minimum": 1, "maximum": per_page_max, "default": per_page });
     operation.query_parameter("per_page", size, "How many items a page has.");
-    operation
-        .error(StatusCode::BAD_REQUEST, "A parameter of the query does not fit (`invalid_query`).");
+    operation.error(StatusCode::BAD_REQUEST, "A query parameter is not valid (`invalid_query`).");
     operation.error(
         StatusCode::UNPROCESSABLE_ENTITY,
-        "There is no such page, or it would be too large (`validation_failed`).",
+        "The page does not exist, or `per_page` is too large (`validation_failed`).",
     );
     describe_read(operation);
     operation.answer_header("Link", "The pages around this one: `first`, `prev`, `next`, `last`.");
@@ -169,15 +176,15 @@ fn describe_replace<I: HasSchema, T: DescribeInput>(
 
 fn describe_item<I: HasSchema>(operation: &mut Operation<'_>) {
     operation.last_path_parameter::<I>();
-    operation.error(StatusCode::BAD_REQUEST, "The id is none (`invalid_path`).");
+    operation.error(StatusCode::BAD_REQUEST, "The id is not valid (`invalid_path`).");
     operation.error(StatusCode::NOT_FOUND, "There is no such item.");
 }
 
 /// What can be read again without being sent again.
 fn describe_read(operation: &mut Operation<'_>) {
     Preconditions::describe(operation);
-    operation.answer_header("ETag", "The state that it is in, for `If-None-Match` and `If-Match`.");
-    operation.answer::<()>(StatusCode::NOT_MODIFIED, "The client has this state already.");
+    operation.answer_header("ETag", "The current state, for `If-None-Match` and `If-Match`.");
+    operation.answer::<()>(StatusCode::NOT_MODIFIED, "The client already has the current state.");
 }
 
 fn describe_change<I: HasSchema>(operation: &mut Operation<'_>, settings: Settings) {
@@ -186,7 +193,7 @@ fn describe_change<I: HasSchema>(operation: &mut Operation<'_>, settings: Settin
     if settings.if_match_required {
         operation.error(
             StatusCode::PRECONDITION_REQUIRED,
-            "The request does not say which state it is about (`precondition_required`).",
+            "`If-Match` is missing (`precondition_required`).",
         );
     }
 }
@@ -209,9 +216,9 @@ impl<T: HasSchema> JsonSchema for PageOf<T> {
             "type": "object",
             "properties": {
                 "items": { "type": "array", "items": items },
-                "page": { "type": "integer", "minimum": 1, "description": "Its number: the first is 1." },
+                "page": { "type": "integer", "minimum": 1, "description": "The number of the page; the first is 1." },
                 "per_page": { "type": "integer", "minimum": 1, "description": "How many items a page has." },
-                "total": { "type": "integer", "minimum": 0, "description": "How many items there are on all pages, if that is known." },
+                "total": { "type": "integer", "minimum": 0, "description": "The number of items on all pages, if it is known." },
             },
             "required": ["items", "page", "per_page"],
         })

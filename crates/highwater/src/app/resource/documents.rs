@@ -2,24 +2,28 @@
 
 use super::handlers::Routes;
 use crate::app::described::{About, Documentation};
-use crate::app::route::Route;
 
-/// What a document says of five routes, in their order.
-#[derive(Debug)]
-pub(super) struct Documents(pub(super) [About; 5]);
-
-impl Documents {
-    pub(super) fn describe(self, (list, item): Routes) -> Routes {
-        let [one, two, three, four, five] = self.0;
-        let ([list, create], [show, replace, delete]) = (list, item);
-        (
-            [documented(list, one), documented(create, two)],
-            [documented(show, three), documented(replace, four), documented(delete, five)],
-        )
-    }
+/// What a document says of five routes.
+#[derive(Debug, Default)]
+pub(super) enum Documents {
+    /// Nothing: an application with a document is not built with it.
+    #[default]
+    Unknown,
+    /// They are left out.
+    Hidden,
+    /// In the order of the routes.
+    Known(Box<[About; 5]>),
 }
 
-fn documented(mut route: Route, about: About) -> Route {
-    route.description.documentation = Documentation::Known(Box::new(about));
-    route
+impl Documents {
+    pub(super) fn describe(self, (mut list, mut item): Routes) -> Routes {
+        let each = match self {
+            Documents::Unknown => [const { Documentation::UnknownResource }; 5],
+            Documents::Hidden => [const { Documentation::Hidden }; 5],
+            Documents::Known(all) => all.map(|about| Documentation::Known(Box::new(about))),
+        };
+        let routes = list.iter_mut().chain(&mut item);
+        routes.zip(each).for_each(|(route, one)| route.description.documentation = one);
+        (list, item)
+    }
 }

@@ -1,17 +1,17 @@
-//! Five routes that belong together: a list, and what happens to each of its items.
+//! CRUD in one trait: five routes for a list and its items.
 //!
-//! A [`Resource`] says what its items are and how they are kept; [`Router::resource`](crate::Router::resource) makes the routes of
-//! it, with pages, entity tags, conditions and the statuses that belong to them.
+//! A [`Resource`] defines its items and how to store them; [`Router::resource`](crate::Router::resource) adds the routes, with
+//! paging, entity tags, conditional requests and a status for each outcome.
 //!
 //! | request | method | is answered |
 //! |---|---|---|
-//! | `GET /books?page=2&per_page=50` | [`list`](Resource::list) | 200 `{"items":[…],"page":2,"per_page":50,"total":120}`, with [`Link`](https://www.rfc-editor.org/rfc/rfc8288) to the pages around; 304; 422 for pages that cannot be |
+//! | `GET /books?page=2&per_page=50` | [`list`](Resource::list) | 200 `{"items":[…],"page":2,"per_page":50,"total":120}`, with [`Link`](https://www.rfc-editor.org/rfc/rfc8288) to the neighbouring pages; 304; 422 for an invalid page |
 //! | `POST /books` | [`create`](Resource::create) | 201 with the item, `Location` and `ETag` |
 //! | `GET /books/{id}` | [`show`](Resource::show) | 200 with the item and `ETag`; 304 to a client that has it (`If-None-Match`); 404 |
 //! | `PUT /books/{id}` | [`replace`](Resource::replace) | 200 with the item and `ETag`; 404; 412 if `If-Match` names another state |
 //! | `DELETE /books/{id}` | [`delete`](Resource::delete) | 204; 404; 412 |
 //!
-//! Other methods are answered 405 with `Allow`, `HEAD` as `GET`, an id that is none 400.
+//! Other methods are answered 405 with `Allow`, `HEAD` like `GET`, and an invalid id 400.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -107,30 +107,30 @@ pub use id::Id;
 pub use page::{Listing, Page};
 pub use routes::{Collection, IntoCollection, resource};
 
-/// How many items a page has, unless the request or the resource says it.
+/// The number of items on a page, unless the request or the resource sets another one.
 pub const PER_PAGE: u32 = 20;
 
-/// How many items a page has at most, unless the resource says it; a request for more is answered 422.
+/// The largest page that a request may ask for, unless the resource sets another one; more is answered 422.
 pub const PER_PAGE_MAX: u32 = 100;
 
 macro_rules! resource {
     ($(#[$doc:meta])* $name:ident, $answer:ident, $id:path) => {
         $(#[$doc])*
         pub trait $name: Send + Sync + 'static {
-            /// What the methods need beside ids and content: one extractor, such as [`State`](crate::State), or one of your own
+            /// What the methods need besides ids and content: one extractor, such as [`State`](crate::State), or one of your own
             /// that combines several. `()` for nothing.
             type Context: FromRequest + 'static;
-            /// What names an item: the last segment of its path.
+            /// The id of an item: the last segment of its path.
             type Id: $id;
             /// The content of `POST` and `PUT`: an extractor, such as `Json<NewBook>` or `Valid<Json<NewBook>>`.
             type Input: FromRequest + 'static;
             /// What clients get, as JSON.
             type Item: Serialize + 'static;
 
-            /// The items of a page, at most [`page.limit()`](Page::limit) of them: more are a mistake, answered 500.
+            /// The items of a page, at most [`page.limit()`](Page::limit) of them: returning more is a bug, answered 500.
             fn list(&self, context: Self::Context, page: Page) -> $answer!(Listing<Self::Item>);
 
-            /// Keeps a new item, and says its id.
+            /// Stores a new item, and returns it with its id.
             fn create(
                 &self,
                 context: Self::Context,
@@ -140,8 +140,8 @@ macro_rules! resource {
             /// One item; `None` is answered 404.
             fn show(&self, context: Self::Context, id: Self::Id) -> $answer!(Option<Self::Item>);
 
-            /// Replaces an item, if it is there and in the state that the client expects: pass
-            /// [`expected.check`](Expected::check) what is there, in the same transaction that replaces it.
+            /// Replaces an item, if it exists and the client's `If-Match` allows it: call
+            /// [`expected.check`](Expected::check) with the stored item, in the transaction that replaces it.
             fn replace(
                 &self,
                 context: Self::Context,
@@ -150,7 +150,7 @@ macro_rules! resource {
                 expected: &Expected<Self::Item>,
             ) -> $answer!(Self::Item);
 
-            /// Deletes an item; the same holds.
+            /// Deletes an item, after the same check.
             fn delete(
                 &self,
                 context: Self::Context,
@@ -158,8 +158,8 @@ macro_rules! resource {
                 expected: &Expected<Self::Item>,
             ) -> $answer!(());
 
-            /// What tells one state of an item from another, for `ETag`: a number that each change increases, or, as here, a
-            /// hash of all that clients see, for which the item is serialized once more.
+            /// Identifies the state of an item, for `ETag`: for example by a number that each change increases. The default is a
+            /// hash of the item as clients see it, which serializes it once more.
             fn version(item: &Self::Item) -> String {
                 condition::version_of_content(item)
             }
@@ -176,7 +176,7 @@ macro_rules! later {
 }
 
 resource! {
-    /// Items, and how they are kept: see [the module](self).
+    /// Items and their storage: see [the module](self).
     Resource, at_once, Id
 }
 

@@ -89,7 +89,7 @@ pub struct Collection<R> {
     settings: Settings,
     routes: fn(Arc<R>, Settings) -> Routes,
     #[cfg(feature = "openapi")]
-    pub(super) documents: Option<Box<super::documents::Documents>>,
+    pub(super) documents: super::documents::Documents,
 }
 
 impl<R> Collection<R> {
@@ -101,11 +101,11 @@ impl<R> Collection<R> {
             settings,
             routes,
             #[cfg(feature = "openapi")]
-            documents: None,
+            documents: super::documents::Documents::default(),
         }
     }
 
-    /// Sets how many items a page has if the request does not say it ([`PER_PAGE`]), and how many it may ask for
+    /// Sets the number of items on a page ([`PER_PAGE`]), and the largest number that a request may ask for
     /// ([`PER_PAGE_MAX`]).
     ///
     /// # Panics
@@ -117,14 +117,14 @@ impl<R> Collection<R> {
         self
     }
 
-    /// Answers `PUT` and `DELETE` without `If-Match` 428 `precondition_required`, so that no client overwrites changes that it
-    /// has not seen.
+    /// Answers `PUT` and `DELETE` without `If-Match` with 428 `precondition_required`, so that no client overwrites changes that
+    /// it has not seen.
     pub fn if_match_required(mut self) -> Self {
         self.settings.if_match_required = true;
         self
     }
 
-    /// Runs the methods on the pool, as [`blocking`](crate::blocking) does for a handler: for those that read files or ask a
+    /// Runs the methods on the pool, as [`blocking`](crate::blocking) does for a handler: for methods that read files or use a
     /// database without `async`.
     pub fn blocking(mut self) -> Self
     where
@@ -142,10 +142,7 @@ impl<R> Collection<R> {
     fn into_routes(self) -> Routes {
         let routes = (self.routes)(Arc::new(self.resource), self.settings);
         #[cfg(feature = "openapi")]
-        let routes = match self.documents {
-            Some(documents) => documents.describe(routes),
-            None => routes,
-        };
+        let routes = self.documents.describe(routes);
         routes
     }
 }

@@ -62,7 +62,7 @@ impl JwtKey {
     pub fn es256_pem(pem: &str) -> Result<Self, JwtKeyError> {
         let point = public_key(pem, P256)?;
         if point.len() != 65 || point[0] != 4 {
-            return Err(JwtKeyError("it is no uncompressed point of the curve P-256"));
+            return Err(JwtKeyError("it is not an uncompressed point on the curve P-256"));
         }
         Ok(JwtKey::new(Algorithm::ES256, DecodingKey::from_ec_der(&point)))
     }
@@ -105,8 +105,9 @@ fn public_key(pem: &str, kind: &[u8]) -> Result<Vec<u8>, JwtKeyError> {
     let (_, rest) = pem.split_once(BEGIN).ok_or(no_pem.clone())?;
     let (text, _) = rest.split_once("-----END PUBLIC KEY-----").ok_or(no_pem)?;
     let text: String = text.split_ascii_whitespace().collect();
-    let der =
-        STANDARD.decode(text).map_err(|_| JwtKeyError("between its lines there is no base64"))?;
+    let der = STANDARD
+        .decode(text)
+        .map_err(|_| JwtKeyError("the text between its first and last line is not base64"))?;
     let broken = JwtKeyError("it is no SubjectPublicKeyInfo");
     let (info, rest) = value(&der, 0x30).ok_or(broken.clone())?;
     let (algorithm, bits) = value(info, 0x30).ok_or(broken.clone())?;

@@ -26,7 +26,7 @@ const BYTES_MIN: u64 = 1024;
 /// milliseconds. The answer has no `Content-Length` then.
 pub const COMPRESSED_AT_ONCE_MAX: u64 = 256 * 1024;
 
-/// The order for a client that likes several equally, as browsers do. For equal sizes zstd takes the least time.
+/// The order for a client that accepts several equally, as browsers do. For equal sizes zstd takes the least time.
 const OFFERS: [Coding; 4] = [Coding::Zstd, Coding::Brotli, Coding::Gzip, Coding::Identity];
 
 /// Whether a response may be compressed.

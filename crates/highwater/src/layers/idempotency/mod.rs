@@ -135,9 +135,9 @@ impl Idempotency {
 
     /// Names the client of a request, so that clients cannot get each other's answers: return what a layer around this one has
     /// checked. What names a client has to stay the same for as long as it repeats requests, so not a token that changes.
-    /// Requests for which it is `None` share the keys of nobody in particular. A name has at most 1024 bytes; a longer one is answered 500.
+    /// Requests for which it is `None` share one set of keys. A name has at most 1024 bytes; a longer one is answered 500.
     ///
-    /// Without it, whoever sends the key and the content of another client's request gets that one's answer.
+    /// Without it, a client that sends the key and the content of another client's request gets that client's answer.
     ///
     /// ```
     /// use std::time::Duration;

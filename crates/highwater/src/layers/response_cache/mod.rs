@@ -21,7 +21,7 @@ use crate::app::Layer;
 /// How long one request may take to renew an answer before another one tries.
 const RENEWAL_MAX: Duration = Duration::from_secs(5);
 
-/// Keeps answers for `lifetime`, and gives them to everybody who asks for the same host, path and query: with `Age`, and without
+/// Stores answers for `lifetime`, and serves them to everyone who requests the same host, path and query: with `Age`, and without
 /// its handler.
 ///
 /// What is kept is the whole answer 200 to a `GET`, of at most 1 MiB, and `HEAD` is answered by it. Left alone are requests with
@@ -29,7 +29,7 @@ const RENEWAL_MAX: Duration = Duration::from_secs(5);
 /// private`, `no-store` or `no-cache`: they are not for everybody. An answer that depends on anything else of the request
 /// has to say so in `Vary`.
 ///
-/// At most 1024 answers and 64 MiB are kept, in one process; those that nobody asks for go first. With the feature `redis`,
+/// At most 1024 answers and 64 MiB are kept, in one process; those that have not been requested lately are removed first. With the feature `redis`,
 /// `response_cache(…).redis(…)` keeps them for several instances. Layers around this one see
 /// each answer, those within only what handlers make: so compression belongs around it.
 ///
@@ -73,7 +73,7 @@ pub struct ResponseCache {
 }
 
 impl ResponseCache {
-    /// Goes on giving an answer for this long after its lifetime while one request renews it, so that nobody else waits for
+    /// Keeps serving an answer for this long after its lifetime while one request renews it, so that nobody else waits for
     /// its handler (RFC 5861 §3).
     pub fn stale_while_revalidate(mut self, stale: Duration) -> Self {
         self.stale = stale;

@@ -30,7 +30,7 @@ const REST: &str = concat!(
 /// What the page may do, as a content security policy: run its own script, have its own style, ask this server.
 pub(super) const POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
      style-src 'sha256-mr6MXUE5EIdzVTuA06U0Q+gJ3fysDzUF28Kxu+8gGfM='; \
-     script-src 'sha256-epB4oWuuL+/tKcIn2kgS/PKQZjUYCGFa4UnRncQ5JIU='; \
+     script-src 'sha256-/88+RTXEy/H+noltl1nSi3gjPp1JT7K7c8kMWjoT4kA='; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[cfg(test)]

@@ -57,10 +57,19 @@ const table = (heads, rows) => make('table', {},
   make('thead', {}, make('tr', {}, ...heads.map(head => make('th', { scope: 'col' }, head)))),
   make('tbody', {}, ...rows.map(row => make('tr', {}, ...row.map(cell => make('td', {}, cell))))));
 
-const contents = content => Object.entries(content ?? {}).flatMap(([kind, { schema }]) => [
-  make('h3', {}, kind),
-  schema && Object.keys(schema).length ? make('pre', {}, JSON.stringify(shown(schema), null, 2)) : null,
+// Of text that is a sequence, such as a table, what is known is the schema of each item.
+const contents = content => Object.entries(content ?? {}).flatMap(([kind, { schema, 'x-oai-itemSchema': item }]) => [
+  make('h3', {}, item ? `${kind}, each row` : kind),
+  Object.keys(item ?? schema ?? {}).length ? make('pre', {}, JSON.stringify(shown(item ?? schema), null, 2)) : null,
 ]);
+
+// The content that a form begins with.
+const beginning = (kind, { schema, 'x-oai-itemSchema': item }) => {
+  if (kind.includes('json')) return JSON.stringify(sample(shown(schema)), null, 2);
+  const row = kind.startsWith('text/csv') && item ? sample(shown(item)) : null;
+  if (row === null || typeof row !== 'object') return '';
+  return Array.isArray(row) ? '' : `${Object.keys(row).join(',')}\n${Object.values(row).join(',')}\n`;
+};
 
 // Sends what the form says, and shows what comes back.
 const attempt = async (method, path, operation, form, result) => {
@@ -104,8 +113,7 @@ const attempts = (method, path, operation) => {
   }
   const [kind, content] = Object.entries(operation.requestBody?.content ?? {})[0] ?? [];
   if (kind) {
-    const value = kind.includes('json') ? JSON.stringify(sample(shown(content.schema)), null, 2) : '';
-    const body = make('textarea', { name: 'body', value });
+    const body = make('textarea', { name: 'body', value: beginning(kind, content) });
     body.dataset.kind = kind.includes('*') ? 'application/octet-stream' : kind;
     fields.push(make('label', {}, kind, body));
   }

@@ -1,0 +1,5 @@
+use highwater::Csv;
+
+fn main() {
+    let _ = Csv([(1, 2)]);
+}
