@@ -169,7 +169,7 @@ bench-resident: bench-build ## Measure the memory of ten thousand connections ov
 
 .PHONY: bench-web
 bench-web: bench-build ## Measure compression, files, uploads, a rate limit, five layers and JSON beside axum, actix-web and nginx, ten minutes
-	bench/build.sh highwater axum actix nginx web
+	bench/build.sh highwater axum-web actix nginx web
 	$(call bench_run,web)
 
 .PHONY: bench-todos

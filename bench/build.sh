@@ -14,7 +14,7 @@ cd "$(dirname "$0")"
 bench=$PWD
 
 flags=${PEER_RUSTFLAGS--C target-cpu=native}
-usual=(highwater floor axum ntex may nginx web wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
+usual=(highwater floor axum axum-web ntex may nginx web wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
 all=("${usual[@]}" batcher ntex-tokio wrk2 gin-todos autocannon)
 skipped=()
 
@@ -28,6 +28,7 @@ main() {
       batcher)     build_batcher ;;
       floor)       cargo_build floor "" floor,split ;;
       axum)        cargo_build peers/axum "" peer-axum=axum ;;
+      axum-web)    cargo_build peers/axum "" peer-axum=axum-web --features web ;;
       may)         cargo_build peers/may "" peer-may=may ;;
       actix)       cargo_build peers/actix "" peer-actix=actix ;;
       xitca-epoll) cargo_build peers/xitca "" peer-xitca=xitca-epoll ;;
