@@ -158,8 +158,8 @@ bench-history: bench-build ## Measure the engine beside axum and the bare loops,
 	$(call bench_run,history)
 
 .PHONY: bench-protocols
-bench-protocols: bench-build ## Measure TLS, handshakes, HTTP/2 and WebSocket beside axum, eight minutes
-	bench/build.sh highwater axum
+bench-protocols: bench-build ## Measure TLS, handshakes, HTTP/2 and WebSocket beside axum, libh2o and uWebSockets, ten minutes
+	bench/build.sh highwater axum h2o uws
 	$(call bench_run,protocols)
 
 .PHONY: bench-resident
