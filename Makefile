@@ -158,8 +158,8 @@ bench-history: bench-build ## Measure the engine beside axum and the bare loops,
 	$(call bench_run,history)
 
 .PHONY: bench-protocols
-bench-protocols: bench-build ## Measure TLS, handshakes, HTTP/2 and WebSocket beside axum, eight minutes
-	bench/build.sh highwater axum
+bench-protocols: bench-build ## Measure TLS, handshakes, HTTP/2 and WebSocket beside axum, libh2o and uWebSockets, ten minutes
+	bench/build.sh highwater axum h2o uws
 	$(call bench_run,protocols)
 
 .PHONY: bench-resident
@@ -169,7 +169,7 @@ bench-resident: bench-build ## Measure the memory of ten thousand connections ov
 
 .PHONY: bench-web
 bench-web: bench-build ## Measure compression, files, uploads, a rate limit, five layers and JSON beside axum, actix-web and nginx, ten minutes
-	bench/build.sh highwater axum actix nginx web
+	bench/build.sh highwater axum-web actix nginx web
 	$(call bench_run,web)
 
 .PHONY: bench-todos

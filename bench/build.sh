@@ -14,7 +14,7 @@ cd "$(dirname "$0")"
 bench=$PWD
 
 flags=${PEER_RUSTFLAGS--C target-cpu=native}
-usual=(highwater floor axum ntex may nginx web wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
+usual=(highwater floor axum axum-web h2o uws ntex may nginx web wrk actix xitca-epoll go-nethttp go-fasthttp go-fiber netty)
 all=("${usual[@]}" batcher ntex-tokio wrk2 gin-todos autocannon)
 skipped=()
 
@@ -28,6 +28,9 @@ main() {
       batcher)     build_batcher ;;
       floor)       cargo_build floor "" floor,split ;;
       axum)        cargo_build peers/axum "" peer-axum=axum ;;
+      axum-web)    cargo_build peers/axum "" peer-axum=axum-web --features web ;;
+      h2o)         build_h2o ;;
+      uws)         build_uws ;;
       may)         cargo_build peers/may "" peer-may=may ;;
       actix)       cargo_build peers/actix "" peer-actix=actix ;;
       xitca-epoll) cargo_build peers/xitca "" peer-xitca=xitca-epoll ;;
@@ -142,6 +145,46 @@ up_to_date() {
     is_built "${binary#bin/}" || return 1
     [ -z "$(find "$dir" peers/common -name target -prune -o -type f -newer "$binary" -print -quit)" ] || return 1
   done
+}
+
+# A server on Debian's libh2o: version 2.2, the last that was released.
+build_h2o() {
+  if up_to_date peers/h2o h2o; then
+    echo "up to date: h2o"
+    return
+  fi
+  [ -e /usr/include/h2o.h ] || apt_install no-command-has-it libh2o-evloop-dev
+  [ -e /usr/include/openssl/ssl.h ] || apt_install no-command-has-it libssl-dev
+  echo "building:   h2o"
+  ${LOCK:+flock -s "$LOCK"} cc ${PEER_CFLAGS--O3 -march=native} -flto -DH2O_USE_LIBUV=0 -o bin/h2o peers/h2o/server.c \
+    -lh2o-evloop -lssl -lcrypto
+}
+
+# uWebSockets is headers beside uSockets, from UWS_SOURCE and USOCKETS_SOURCE; no package has them.
+build_uws() {
+  local commit=66dcff3dd48f0c19dd1703426365d062039321d0 sockets=86097c490263ab662d62e8e7b541390bdec7d149
+  local dir=target/uws flags=${PEER_CFLAGS--O3 -march=native}
+  if up_to_date peers/uws uws; then
+    echo "up to date: uws"
+    return
+  fi
+  [ -e /usr/include/openssl/ssl.h ] || apt_install no-command-has-it libssl-dev
+  echo "building:   uws"
+  rm -rf "$dir"
+  if ! git clone --quiet "${UWS_SOURCE:-https://github.com/uNetworking/uWebSockets}" "$dir" ||
+    ! git clone --quiet "${USOCKETS_SOURCE:-https://github.com/uNetworking/uSockets}" "$dir/uSockets"; then
+    skip uws "its source cannot be had; set UWS_SOURCE and USOCKETS_SOURCE to copies"
+    return
+  fi
+  git -C "$dir" checkout --quiet "$commit"
+  git -C "$dir/uSockets" checkout --quiet "$sockets"
+  local us=$dir/uSockets/src
+  # Its warnings are about functions that OpenSSL 3 discourages.
+  (cd "$us" && ${LOCK:+flock -s "$LOCK"} cc $flags -flto -w -std=c11 -DLIBUS_USE_OPENSSL -I. -c \
+    ./*.c eventing/epoll_kqueue.c crypto/openssl.c)
+  (cd "$us" && ${LOCK:+flock -s "$LOCK"} c++ $flags -flto -std=c++20 -DLIBUS_USE_OPENSSL -I. -c crypto/sni_tree.cpp)
+  ${LOCK:+flock -s "$LOCK"} c++ $flags -flto=auto -std=c++20 -DLIBUS_USE_OPENSSL -DUWS_NO_ZLIB -I"$dir/src" -I"$us" \
+    -o bin/uws peers/uws/server.cpp "$us"/*.o -lssl -lcrypto
 }
 
 # What servers of the plan web read: files of 4 KiB and 1 MiB, and for nginx, which serializes nothing, the answers of the others.

@@ -1,6 +1,6 @@
 //! axum peer, on hyper's servers. Environment: PORT (8080), WORKERS (1); HTTP2=1 for both versions of HTTP on that port;
-//! TLS_PORT, TLS_CERT and TLS_KEY for TLS (tokio-rustls, ring), with HTTP/2 if the client knows it; WEB for the routes of
-//! `web.rs`, which need a clock and the client's address: without it nothing pays for them.
+//! TLS_PORT, TLS_CERT and TLS_KEY for TLS (tokio-rustls, ring), with HTTP/2 if the client knows it. Built with the feature `web`,
+//! it takes WEB for the routes of `web.rs`, which need a clock and the client's address: the other binary pays for none of it.
 //!
 //! One current-thread Tokio runtime a worker, each with its own SO_REUSEPORT listener: the layout
 //! that costs axum least, and measurably less than the multi-threaded `axum::serve`.
@@ -29,6 +29,7 @@ use tower::{Layer, Service};
 
 #[path = "../../common/routes.rs"]
 mod routes;
+#[cfg(feature = "web")]
 mod web;
 
 #[global_allocator]
@@ -78,6 +79,7 @@ fn app() -> Router {
         .route("/users/{id}", get(user))
         .route("/e", post(event))
         .route("/ws", get(echo));
+    #[cfg(feature = "web")]
     let app = web::routes(app);
     routes::EXTRA
         .iter()
@@ -150,6 +152,7 @@ async fn serve_tls(addr: SocketAddr, acceptor: TlsAcceptor) -> std::io::Result<(
                     http1::Builder::new()
                         .pipeline_flush(true)
                         .serve_connection(stream, service)
+                        .with_upgrades()
                         .await
                 }
             };
@@ -177,7 +180,7 @@ fn tls() -> Option<(SocketAddr, TlsAcceptor)> {
 
 fn worker(addr: SocketAddr, tls: Option<(SocketAddr, TlsAcceptor)>) -> std::io::Result<()> {
     let both_versions = std::env::var_os("HTTP2").is_some();
-    let is_web = std::env::var_os("WEB").is_some();
+    let is_web = cfg!(feature = "web") && std::env::var_os("WEB").is_some();
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_io();
     if is_web {

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use highwater_core::http1::client::{Asked, Next, Reader};
+use highwater_core::http1::client::{Asked as Asking, Next, Reader};
 
+use super::Connection;
+use super::http2::Stream;
+use super::request::Asked;
 use super::server::Waited;
-use super::{Client, Connection};
 
 /// An event, as a page would get it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,11 +21,10 @@ pub struct Event {
     pub id: String,
 }
 
-/// The events of a response, as they come. Dropping it resets the connection.
+/// The events of a response, as they come. Dropping it resets the connection, or the stream over HTTP/2.
 #[derive(Debug)]
 pub struct Events<'c> {
-    connection: Connection<'c>,
-    reader: Reader,
+    source: Source<'c>,
     /// How much of what was heard is read.
     read: usize,
     /// The line that is coming.
@@ -37,14 +38,45 @@ pub struct Events<'c> {
     has_ended: bool,
 }
 
+/// Where they come from.
+#[derive(Debug)]
+enum Source<'c> {
+    Connection(Connection<'c>, Reader),
+    Stream(Stream<'c>),
+}
+
+impl Source<'_> {
+    /// Whether nothing more will come.
+    #[track_caller]
+    fn is_over(&self) -> bool {
+        match self {
+            Source::Connection(connection, _) => connection.is_over(),
+            Source::Stream(stream) => stream.is_over(),
+        }
+    }
+
+    #[track_caller]
+    fn wait(&mut self, waited: &mut Waited, what: &str) {
+        match self {
+            Source::Connection(connection, _) => connection.wait(waited, what),
+            Source::Stream(stream) => stream.wait(waited, what),
+        }
+    }
+}
+
 impl<'c> Events<'c> {
     #[track_caller]
-    pub(super) fn open(client: &'c Client, request: &[u8]) -> Self {
-        let mut connection = client.connect();
-        connection.send(request);
+    pub(super) fn open(asked: Asked<'c>) -> Self {
+        let source = match asked {
+            Asked::Bytes(client, request) => {
+                let mut connection = client.connect();
+                connection.send(request);
+                Source::Connection(connection, Reader::default())
+            }
+            Asked::Stream(stream) => Source::Stream(stream),
+        };
         let mut events = Events {
-            connection,
-            reader: Reader::default(),
+            source,
             read: 0,
             line: Vec::new(),
             next: Event::default(),
@@ -56,8 +88,8 @@ impl<'c> Events<'c> {
         };
         let mut waited = Waited::default();
         while !events.read_on() {
-            assert!(!events.connection.is_over(), "closed without an answer");
-            events.connection.wait(&mut waited, "answer with events");
+            assert!(!events.source.is_over(), "closed without an answer");
+            events.source.wait(&mut waited, "answer with events");
         }
         events
     }
@@ -69,8 +101,8 @@ impl<'c> Events<'c> {
     #[track_caller]
     fn wait(&mut self, waited: &mut Waited) -> bool {
         self.read_on();
-        if self.come.is_empty() && !self.has_ended && !self.connection.is_over() {
-            self.connection.wait(waited, "event");
+        if self.come.is_empty() && !self.has_ended && !self.source.is_over() {
+            self.source.wait(waited, "event");
             return true;
         }
         !self.come.is_empty()
@@ -97,25 +129,21 @@ impl<'c> Events<'c> {
     /// Reads what has come. Returns whether the head was there.
     #[track_caller]
     fn read_on(&mut self) -> bool {
+        let (reader, heard) = match &mut self.source {
+            Source::Connection(connection, reader) => (reader, connection.heard().to_vec()),
+            Source::Stream(_) => return self.read_stream(),
+        };
         let mut has_head = self.read > 0;
-        let heard = self.connection.heard().to_vec();
+        let mut content = Vec::new();
         let mut input = &heard[self.read..];
         loop {
-            match self.reader.next(&mut input, Asked::Plain) {
+            match reader.next(&mut input, Asking::Plain) {
                 Ok(Next::Wait) => break,
                 Ok(Next::Head(head)) => {
-                    assert_eq!(head.status(), 200, "the answer to a request for events");
-                    let content_type = head.fields().get("content-type").unwrap_or_default();
-                    assert!(
-                        content_type.starts_with(b"text/event-stream"),
-                        "it is no event stream"
-                    );
+                    check(head.status(), head.fields().get("content-type").unwrap_or_default());
                     has_head = true;
                 }
-                Ok(Next::Content(piece)) => {
-                    let piece = piece.to_vec();
-                    piece.iter().for_each(|byte| self.take(*byte));
-                }
+                Ok(Next::Content(piece)) => content.extend_from_slice(piece),
                 Ok(Next::End(..)) => {
                     self.has_ended = true;
                     break;
@@ -125,7 +153,24 @@ impl<'c> Events<'c> {
             }
         }
         self.read = heard.len() - input.len();
+        content.into_iter().for_each(|byte| self.take(byte));
         has_head
+    }
+
+    /// The same over HTTP/2.
+    #[track_caller]
+    fn read_stream(&mut self) -> bool {
+        let Source::Stream(stream) = &mut self.source else { return false };
+        let status = stream.status();
+        if status == 0 {
+            return false;
+        }
+        check(status, stream.field("content-type").unwrap_or_default().as_bytes());
+        self.has_ended = stream.has_ended();
+        let content = stream.heard()[self.read..].to_vec();
+        self.read += content.len();
+        content.into_iter().for_each(|byte| self.take(byte));
+        true
     }
 
     fn take(&mut self, byte: u8) {
@@ -178,4 +223,11 @@ impl Iterator for Events<'_> {
         }
         self.come.pop_front()
     }
+}
+
+/// Whether the answer is a stream of events.
+#[track_caller]
+fn check(status: u16, content_type: &[u8]) {
+    assert_eq!(status, 200, "the answer to a request for events");
+    assert!(content_type.starts_with(b"text/event-stream"), "it is no event stream");
 }

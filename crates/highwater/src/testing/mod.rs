@@ -75,14 +75,21 @@
 //! [`Client::websocket`] opens a WebSocket, and [`Client::events`] reads server-sent events, one by one and with time under
 //! control, as everything else here.
 //!
+//! # HTTP/2
+//!
+//! Requests have a connection of HTTP/1.1 each. [`Client::http2`] opens one of HTTP/2, on which requests, event streams and
+//! WebSockets stand beside each other.
+//!
 //! # Bytes
 //!
 //! Bytes can be sent one by one ([`Client::connect`]), or cut at random places by [`Setup::seed`], to
 //! see that it makes no difference.
 
+mod answer;
 mod connection;
 mod cookies;
 mod events;
+mod http2;
 mod request;
 mod response;
 mod server;
@@ -99,8 +106,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use crate::app::Router;
 use crate::server::ServerConfig;
 
+pub use answer::Answer;
 pub use connection::Connection;
 pub use events::{Event, Events};
+pub use http2::Http2;
 pub use request::RequestBuilder;
 pub use response::Response;
 pub use websocket::{Heard, WebSocket};
@@ -296,7 +305,13 @@ impl Client {
 
     /// A request with more to set than a target and a body.
     pub fn request(&self, method: Method, target: &str) -> RequestBuilder<'_> {
-        RequestBuilder::new(self, method, target)
+        RequestBuilder::new(self, None, method, target)
+    }
+
+    /// A connection of HTTP/2, on whose streams requests are sent beside each other.
+    #[track_caller]
+    pub fn http2(&self) -> Http2<'_> {
+        Http2::open(self)
     }
 
     /// A connection on which the test sends bytes of its own.

@@ -1,13 +1,12 @@
-//! What is asked? A request in the making, and the wait for its answer.
+//! What is asked? A request in the making, in either version of HTTP.
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::cookies::Kept;
-use super::server::Waited;
-use super::websocket;
-use super::{Client, Events, Response, WebSocket, field};
-use crate::sim::Reader;
+use super::http2::{Shared, Stream};
+use super::websocket::{HANDSHAKE, VERSION};
+use super::{Answer, Client, Events, Response, WebSocket, field};
 
 /// A request to be sent.
 #[derive(Debug)]
@@ -18,12 +17,29 @@ pub struct RequestBuilder<'c> {
     target: String,
     headers: HeaderMap,
     body: Option<Bytes>,
+    trailers: HeaderMap,
+    /// The connection of HTTP/2 that it is sent on; without one it gets a connection of HTTP/1.1.
+    over: Option<Shared<'c>>,
+}
+
+/// A request that is ready to be sent.
+pub(super) enum Asked<'c> {
+    /// On a connection of its own, as these bytes.
+    Bytes(&'c Client, Vec<u8>),
+    /// On a stream, as which it has been sent.
+    Stream(Stream<'c>),
 }
 
 impl<'c> RequestBuilder<'c> {
-    pub(super) fn new(client: &'c Client, method: Method, target: &str) -> Self {
+    pub(super) fn new(
+        client: &'c Client,
+        over: Option<Shared<'c>>,
+        method: Method,
+        target: &str,
+    ) -> Self {
         let target = target.to_string();
-        RequestBuilder { client, method, target, headers: HeaderMap::new(), body: None }
+        let (headers, trailers) = (HeaderMap::new(), HeaderMap::new());
+        RequestBuilder { client, method, target, headers, body: None, trailers, over }
     }
 
     /// Adds a header field. `Host`, `Content-Length` for a body, and the client's own fields
@@ -57,53 +73,74 @@ impl<'c> RequestBuilder<'c> {
         }
     }
 
-    /// Sends the request on a connection of its own, and waits for the answer.
+    /// Adds a field behind the body. Over HTTP/1.1 the body is sent in chunks then.
     ///
     /// # Panics
-    /// If no answer comes: the connection is closed instead, or the handler waits for something that
+    /// If `name` or `value` is not valid in a header.
+    #[track_caller]
+    pub fn trailer(mut self, name: &str, value: &str) -> Self {
+        let (name, value) = field(name, value);
+        self.trailers.append(name, value);
+        self
+    }
+
+    /// Sends the request, and waits for the answer: on a connection of its own, or on a stream of the connection that was asked for
+    /// it ([`Http2::request`](super::Http2::request)).
+    ///
+    /// # Panics
+    /// If no answer comes: the connection is closed or the stream is reset instead, or the handler waits for something that
     /// never happens.
     #[track_caller]
     pub fn send(self) -> Response {
-        let mut connection = self.client.connect();
-        connection.send(self.encode());
-        let mut reader = Reader::new(vec![self.method == Method::HEAD]);
-        let (mut fed, mut waited) = (0, Waited::default());
-        loop {
-            let heard = connection.heard();
-            let mut read = reader.feed(&heard[fed..]);
-            fed = heard.len();
-            if read.is_ok() && connection.is_closed() {
-                read = reader.end();
-            }
-            if let Err(what) = read {
-                panic!("the answer is not HTTP: {what}");
-            }
-            if let Some(answer) = reader.answers().first() {
-                let response = Response::of(answer);
-                if let Some(kept) = &mut *self.client.cookies.borrow_mut() {
-                    kept.hear(&response.headers);
-                }
-                return response;
-            }
-            let Self { method, target, .. } = &self;
-            assert!(!connection.is_closed(), "{method} {target}: closed without an answer");
-            if let Err(why) = self.client.server.borrow_mut().wait(&mut waited) {
-                panic!("{method} {target}: no answer: {why}");
-            }
-        }
+        self.begin().response()
     }
 
-    /// Opens a WebSocket: the fields of the handshake are added, unless they were set.
+    /// Sends the request, and does not wait: so that others are under way beside it, or time passes first.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use highwater::testing::Client;
+    /// use highwater::{Method, Router};
+    ///
+    /// async fn slow() -> &'static str {
+    ///     tokio::time::sleep(Duration::from_secs(5)).await;
+    ///     "done"
+    /// }
+    /// let client = Client::new(Router::new().get("/slow", slow));
+    /// let mut answer = client.request(Method::GET, "/slow").begin();
+    /// client.advance(Duration::from_secs(4));
+    /// assert!(!answer.has_come());
+    /// assert_eq!(answer.response().text(), "done");
+    /// ```
     ///
     /// # Panics
-    /// If the answer is not a valid 101.
+    /// Over HTTP/2, if the connection takes no further stream now.
+    #[track_caller]
+    pub fn begin(self) -> Answer<'c> {
+        let what = format!("{} {}", self.method, self.target);
+        let is_head = self.method == Method::HEAD;
+        Answer::new(self.ask(), is_head, what)
+    }
+
+    /// Opens a WebSocket: the fields of the handshake are added, unless they were set. Over HTTP/2 it is an extended CONNECT
+    /// (RFC 8441).
+    ///
+    /// # Panics
+    /// If the answer is not a valid 101, or 200 over HTTP/2; or if the server does not take WebSockets over HTTP/2.
     #[track_caller]
     pub fn websocket(mut self) -> WebSocket<'c> {
-        for (name, value) in websocket::HANDSHAKE {
-            let (name, value) = field(name, value);
-            self.headers.entry(name).or_insert(value);
-        }
-        WebSocket::open(self.client, &self.encode())
+        let Some(shared) = self.over.clone() else {
+            for (name, value) in HANDSHAKE {
+                let (name, value) = field(name, value);
+                self.headers.entry(name).or_insert(value);
+            }
+            return WebSocket::open(self.client, &self.encode());
+        };
+        let (name, value) = field(VERSION.0, VERSION.1);
+        self.headers.entry(name).or_insert(value);
+        self.method = Method::CONNECT;
+        WebSocket::over(shared.connect(&self.fields(Some("websocket"))))
     }
 
     /// Asks for server-sent events.
@@ -112,40 +149,100 @@ impl<'c> RequestBuilder<'c> {
     /// If the answer is not 200 with `text/event-stream`.
     #[track_caller]
     pub fn events(self) -> Events<'c> {
-        Events::open(self.client, &self.encode())
+        Events::open(self.ask())
     }
 
-    fn encode(&self) -> Vec<u8> {
-        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.target).into_bytes();
-        let mut field = |name: &str, value: &[u8]| {
-            head.extend_from_slice(name.as_bytes());
-            head.extend_from_slice(b": ");
-            head.extend_from_slice(value);
-            head.extend_from_slice(b"\r\n");
+    #[track_caller]
+    fn ask(self) -> Asked<'c> {
+        let Some(shared) = &self.over else {
+            return Asked::Bytes(self.client, self.encode());
         };
+        let is_head = self.method == Method::HEAD;
+        let body = self.body.as_deref().unwrap_or_default();
+        Asked::Stream(shared.begin(is_head, &self.fields(None), body, &self.trailers))
+    }
+
+    /// The fields that were set, those of the client, and the cookies that it keeps.
+    fn headers(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         for (name, value) in &*self.client.headers.borrow() {
             if !self.headers.contains_key(name) {
                 headers.append(name, value.clone());
             }
         }
-        if !headers.contains_key("host") {
-            field("host", b"localhost");
+        if let Some(cookies) = self.client.cookies.borrow().as_ref().and_then(Kept::field) {
+            let (name, value) = field("cookie", &cookies);
+            headers.entry(name).or_insert(value);
         }
-        for (name, value) in &headers {
-            field(name.as_str(), value.as_bytes());
+        headers
+    }
+
+    /// The length of the body, if a field is to tell it.
+    fn length(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let is_framed =
+            ["content-length", "transfer-encoding"].iter().any(|name| headers.contains_key(*name));
+        self.body.as_ref().filter(|_| !is_framed).map(|body| body.len().into())
+    }
+
+    /// The request in the words of HTTP/2, where `Host` is `:authority`.
+    fn fields(&self, protocol: Option<&str>) -> Vec<(String, Vec<u8>)> {
+        let mut headers = self.headers();
+        if let Some(length) = self.length(&headers) {
+            headers.insert("content-length", length);
         }
-        let kept = self.client.cookies.borrow().as_ref().and_then(Kept::field);
-        if let Some(cookies) = kept.filter(|_| !headers.contains_key("cookie")) {
-            field("cookie", cookies.as_bytes());
-        }
-        let framed = ["content-length", "transfer-encoding"];
+        let host = headers.remove("host").unwrap_or(HOST);
+        let protocol = protocol.map(|protocol| (":protocol", protocol.as_bytes()));
+        let pseudo = [
+            (":method", self.method.as_str().as_bytes()),
+            (":scheme", b"http"),
+            (":authority", host.as_bytes()),
+            (":path", self.target.as_bytes()),
+        ];
+        let others = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let all = pseudo.into_iter().chain(protocol).chain(others);
+        all.map(|(name, value)| (name.to_owned(), value.to_vec())).collect()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.target).into_bytes();
+        let mut headers = self.headers();
         let body = self.body.as_deref().unwrap_or_default();
-        if self.body.is_some() && !framed.iter().any(|name| headers.contains_key(*name)) {
-            field("content-length", body.len().to_string().as_bytes());
+        let is_chunked = !self.trailers.is_empty();
+        match self.length(&headers) {
+            _ if is_chunked => {
+                headers.insert("transfer-encoding", HeaderValue::from_static("chunked"));
+            }
+            Some(length) => {
+                headers.insert("content-length", length);
+            }
+            None => {}
         }
+        if !headers.contains_key("host") {
+            line(&HeaderName::from_static("host"), &HOST, &mut head);
+        }
+        headers.iter().for_each(|(name, value)| line(name, value, &mut head));
         head.extend_from_slice(b"\r\n");
-        head.extend_from_slice(body);
+        if !is_chunked {
+            head.extend_from_slice(body);
+            return head;
+        }
+        if !body.is_empty() {
+            head.extend_from_slice(format!("{:x}\r\n", body.len()).as_bytes());
+            head.extend_from_slice(body);
+            head.extend_from_slice(b"\r\n");
+        }
+        head.extend_from_slice(b"0\r\n");
+        self.trailers.iter().for_each(|(name, value)| line(name, value, &mut head));
+        head.extend_from_slice(b"\r\n");
         head
+    }
+}
+
+/// The host that is asked, unless a request names another one.
+const HOST: HeaderValue = HeaderValue::from_static("localhost");
+
+fn line(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
+    for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+        out.extend_from_slice(part);
     }
 }

@@ -14,19 +14,25 @@ pub struct Response {
     pub headers: HeaderMap,
     /// Its content, whatever its framing was.
     pub body: Bytes,
+    /// The fields behind its content.
+    pub trailers: HeaderMap,
 }
 
 impl Response {
     #[track_caller]
     pub(super) fn of(heard: &Heard) -> Self {
-        let fields = heard.fields.iter().map(|(name, value)| {
-            let name = HeaderName::try_from(name).expect("the server sends valid names");
-            (name, HeaderValue::try_from(value).expect("the server sends valid values"))
-        });
+        let map = |fields: &[(String, String)]| {
+            let fields = fields.iter().map(|(name, value)| {
+                let name = HeaderName::try_from(name).expect("the server sends valid names");
+                (name, HeaderValue::try_from(value).expect("the server sends valid values"))
+            });
+            fields.collect()
+        };
         Response {
             status: StatusCode::from_u16(heard.status).expect("the server sends valid statuses"),
-            headers: fields.collect(),
+            headers: map(&heard.fields),
             body: Bytes::copy_from_slice(&heard.body),
+            trailers: map(&heard.trailers),
         }
     }
 

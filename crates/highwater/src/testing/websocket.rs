@@ -3,6 +3,7 @@
 use highwater_core::http1::client::{Asked, Next, Reader};
 use highwater_core::websocket::{CloseCode, Decoder, Event, Limits, Role, accept, encode};
 
+use super::http2::Stream;
 use super::server::Waited;
 use super::{Client, Connection};
 use crate::websocket::{CloseFrame, Message};
@@ -16,16 +17,19 @@ pub(super) const HANDSHAKE: [(&str, &str); 4] = [
     ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
 ];
 
+/// The one of them that there is over HTTP/2.
+pub(super) const VERSION: (&str, &str) = HANDSHAKE[2];
+
 /// A client masks what it sends, with a key that nobody on the way can foresee; there is nobody on the way here.
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
-/// A client's side of a WebSocket. Dropping it resets the connection.
+/// A client's side of a WebSocket. Dropping it resets the connection, or the stream over HTTP/2.
 ///
 /// Pings are answered when the test looks at what has come ([`recv`](WebSocket::recv), [`hear`](WebSocket::hear),
 /// [`heard`](WebSocket::heard)). A client that is not looked at while more than half a minute passes is given up as any silent one.
 #[derive(Debug)]
 pub struct WebSocket<'c> {
-    connection: Connection<'c>,
+    wire: Wire<'c>,
     decoder: Decoder,
     /// How much of what was heard is decoded.
     read: usize,
@@ -44,6 +48,23 @@ pub enum Heard {
     Pong(Vec<u8>),
     /// The close frame, after which nothing comes. Without a code it says nothing.
     Close(Option<CloseFrame>),
+}
+
+/// What frames are sent on.
+#[derive(Debug)]
+enum Wire<'c> {
+    Connection(Connection<'c>),
+    Stream(Stream<'c>),
+}
+
+/// Calls what both have.
+macro_rules! wire {
+    ($wire:expr, $name:ident $arguments:tt) => {
+        match $wire {
+            Wire::Connection(connection) => connection.$name $arguments,
+            Wire::Stream(stream) => stream.$name $arguments,
+        }
+    };
 }
 
 impl<'c> WebSocket<'c> {
@@ -73,9 +94,28 @@ impl<'c> WebSocket<'c> {
             assert!(!connection.is_over(), "closed without an answer to a WebSocket's handshake");
             connection.wait(&mut waited, "answer to a WebSocket's handshake");
         };
+        WebSocket::new(Wire::Connection(connection), read, protocol)
+    }
+
+    /// On a stream of HTTP/2, whose request has been sent.
+    #[track_caller]
+    pub(super) fn over(stream: Stream<'c>) -> Self {
+        let mut waited = Waited::default();
+        while stream.status() == 0 {
+            if let Some(why) = stream.failure() {
+                panic!("no answer to a WebSocket's handshake: {why}");
+            }
+            stream.wait(&mut waited, "answer to a WebSocket's handshake");
+        }
+        assert_eq!(stream.status(), 200, "the answer to a WebSocket's handshake");
+        let protocol = stream.field("sec-websocket-protocol");
+        WebSocket::new(Wire::Stream(stream), 0, protocol)
+    }
+
+    fn new(wire: Wire<'c>, read: usize, protocol: Option<String>) -> Self {
         let limits = Limits { message_max: usize::MAX, frame_max: usize::MAX };
         let decoder = Decoder::new(Role::Client, limits);
-        WebSocket { connection, decoder, read, protocol, answers_pings: true }
+        WebSocket { wire, decoder, read, protocol, answers_pings: true }
     }
 
     /// Sends a message.
@@ -102,12 +142,12 @@ impl<'c> WebSocket<'c> {
 
     /// Sends bytes as they are, frames or not.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
-        self.connection.send(bytes);
+        wire!(&mut self.wire, send(bytes));
     }
 
     /// Ends sending without a close frame; what the server sends is still read.
     pub fn finish(&mut self) {
-        self.connection.finish();
+        wire!(&mut self.wire, finish());
     }
 
     /// Leaves pings unanswered from now on, as a client does that has lost its network.
@@ -118,7 +158,7 @@ impl<'c> WebSocket<'c> {
     fn say(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = Vec::new();
         encode(&mut bytes);
-        self.connection.send(bytes);
+        wire!(&mut self.wire, send(&bytes));
     }
 
     /// The next message; time passes until it comes. `None` once the server has sent its close frame, or has ended the
@@ -148,10 +188,10 @@ impl<'c> WebSocket<'c> {
             if let Some(heard) = self.heard() {
                 return Some(heard);
             }
-            if self.connection.is_over() {
+            if self.is_closed() {
                 return None;
             }
-            self.connection.wait(&mut waited, "frame on a WebSocket");
+            wire!(&mut self.wire, wait(&mut waited, "frame on a WebSocket"));
         }
     }
 
@@ -161,7 +201,7 @@ impl<'c> WebSocket<'c> {
     /// If the server breaks a rule of the protocol.
     #[track_caller]
     pub fn heard(&mut self) -> Option<Heard> {
-        let heard = self.connection.heard();
+        let heard = wire!(&mut self.wire, heard());
         let mut input = &heard[self.read..];
         let next = match self.decoder.next(&mut input) {
             Ok(Some(Event::Message(kind, bytes))) => {
@@ -191,13 +231,15 @@ impl<'c> WebSocket<'c> {
         self.protocol.as_deref()
     }
 
-    /// Whether the server has ended the connection.
+    /// Whether the server has ended the connection, or the stream.
+    #[track_caller]
     pub fn is_closed(&self) -> bool {
-        self.connection.is_over()
+        wire!(&self.wire, is_over())
     }
 
-    /// Whether the server has reset the connection.
+    /// Whether the server has reset the connection, or the stream.
+    #[track_caller]
     pub fn is_reset(&self) -> bool {
-        self.connection.is_reset()
+        wire!(&self.wire, is_reset())
     }
 }

@@ -257,7 +257,7 @@ impl Connections {
                 }
             }
             Event::GoAway(code, debug) => frames.borrow_mut().go_away(code, debug),
-            Event::Settings => {}
+            Event::Trailer(..) | Event::Settings => {}
         });
         if h2.streams_max() < u32::MAX {
             let mut frames = frames.borrow_mut();

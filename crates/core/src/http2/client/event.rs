@@ -9,7 +9,7 @@ pub struct Config {
     pub window: u32,
     /// Bytes of the fields of one answer, compressed or not. 64 KiB, as for HTTP/1.1.
     pub fields_max: usize,
-    /// Whether [`Event::Field`] is wanted.
+    /// Whether [`Event::Field`] and [`Event::Trailer`] are wanted.
     pub fields: bool,
 }
 
@@ -41,6 +41,8 @@ pub enum Event<'a> {
     Field(u32, &'a [u8], &'a [u8]),
     /// A piece of its content.
     Content(u32, &'a [u8]),
+    /// A field of its trailers.
+    Trailer(u32, &'a [u8], &'a [u8]),
     /// It is complete; its status.
     End(u32, u16),
     /// There will be no answer, or no more of it.

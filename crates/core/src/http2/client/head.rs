@@ -7,7 +7,7 @@ use super::Event;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Head {
     pub(super) id: u32,
-    /// The final answer's fields are reported.
+    /// The fields of the final answer, or of its trailers, are reported.
     pub(super) wants_fields: bool,
     pub(super) is_trailers: bool,
     /// 0: none has come.
@@ -29,6 +29,8 @@ impl Head {
         };
         if let Err(reason) = checked {
             self.wrong.get_or_insert(reason);
+        } else if self.wants_fields && self.is_trailers {
+            on_event(Event::Trailer(self.id, field.name, field.value));
         } else if self.wants_fields && self.status >= 200 {
             on_event(match self.is_regular {
                 true => Event::Field(self.id, field.name, field.value),

@@ -1,19 +1,22 @@
 //! The client's side of HTTP/2, sans-I/O: requests on streams, and what comes of them.
 //!
 //! ```text
-//!  begin ─▶ open ──HEADERS──▶ Status, Field … ──DATA──▶ Content … ──END_STREAM──▶ End
+//!  begin ─▶ open ──HEADERS──▶ Status, Field … ──DATA──▶ Content … ──HEADERS──▶ Trailer … ──END_STREAM──▶ End
 //!             └──RST_STREAM, GOAWAY, an answer that is not allowed, cancel──▶ Failed
 //! ```
 //!
 //! [`Connection`] takes the bytes that a server sends and reports what they mean for each stream; what is to be sent
 //! stands in [`Connection::output`]. Answers are checked as RFC 9113 §8 asks: their pseudo-fields, names and length. It
 //! opens no more streams than the server allows ([`Connection::room`]), and sends no more content than its windows do.
+//! A request has its content at once ([`Connection::begin`]), or bit by bit ([`Connection::open`]); the latter is also how a
+//! tunnel is opened (RFC 8441), if the server allows it ([`Connection::allows_connect`]).
 //!
 //! Bounded: a field block by [`Config::fields_max`], a frame by 16 KiB; request content that waits for a window is the
 //! caller's to bound. Content that arrives is reported, never kept, so both windows are opened again at once.
 
 mod event;
 mod head;
+mod request;
 mod stream;
 
 use alloc::vec::Vec;
@@ -22,7 +25,7 @@ pub use event::{Config, Event, Failure};
 use head::Head;
 use stream::Stream;
 
-use super::hpack::{self, Indexing};
+use super::hpack;
 use super::settings::{FRAME_SIZE_DEFAULT, WINDOW_DEFAULT, WINDOW_MAX};
 use super::{
     Block, Decoder, Error, ErrorCode, Frame, PREFACE, Scope, Setting, Settings, Window, encode,
@@ -79,6 +82,7 @@ pub struct Connection {
     streams_max: u32,
     initial_window: u32,
     frame_max: u32,
+    allows_connect: bool,
     /// Its settings have come.
     is_settled: bool,
     /// GOAWAY has come.
@@ -113,6 +117,7 @@ impl Connection {
             streams_max: u32::MAX,
             initial_window: WINDOW_DEFAULT,
             frame_max: FRAME_SIZE_DEFAULT,
+            allows_connect: false,
             is_settled: false,
             is_leaving: false,
         }
@@ -144,46 +149,18 @@ impl Connection {
     }
 
     /// The streams that are open.
-    pub fn open(&self) -> usize {
+    pub fn open_streams(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Whether the server takes extended CONNECT, as its settings say: none have come, or they do not say so, is no.
+    pub fn allows_connect(&self) -> bool {
+        self.allows_connect
     }
 
     /// The most streams that the server allows at a time.
     pub fn streams_max(&self) -> u32 {
         self.streams_max
-    }
-
-    /// Begins a request, and returns its stream. `fields` adds its fields, the pseudo-fields first and all names in
-    /// lower case, which is not checked. Content that does not fit the windows is kept until they are opened.
-    ///
-    /// # Panics
-    /// If there is no [`room`](Connection::room).
-    pub fn begin(
-        &mut self,
-        is_head: bool,
-        content: &[u8],
-        fields: impl FnOnce(&mut dyn FnMut(&[u8], &[u8], Indexing)),
-    ) -> u32 {
-        assert!(self.room() > 0, "the caller asks first");
-        let id = self.next_id;
-        self.next_id += 2;
-        let Connection { fields_out, output, .. } = self;
-        encode::headers(id, content.is_empty(), self.frame_max, output, |block| {
-            fields_out.begin(block);
-            fields(&mut |name, value, indexing| fields_out.field(name, value, indexing, block));
-        });
-        let mut stream = Stream::new(id, self.initial_window, is_head);
-        stream.send(content, &mut self.window, self.frame_max, &mut self.output);
-        self.streams.push(stream);
-        id
-    }
-
-    /// Gives up a stream; nothing more is reported of it.
-    pub fn cancel(&mut self, id: u32) {
-        if let Ok(index) = self.find(id) {
-            self.streams.remove(index);
-            encode::reset(id, ErrorCode::CANCEL, &mut self.output);
-        }
     }
 
     /// Takes everything that has arrived.
@@ -322,6 +299,7 @@ impl Connection {
                 Setting::HeaderTableSize(size) => self.fields_out.set_limit(size as usize),
                 Setting::MaxConcurrentStreams(max) => self.streams_max = max,
                 Setting::MaxFrameSize(size) => self.frame_max = size,
+                Setting::EnableConnectProtocol(is_allowed) => self.allows_connect = is_allowed,
                 Setting::InitialWindowSize(size) => {
                     let old = core::mem::replace(&mut self.initial_window, size);
                     if !self.streams.iter_mut().all(|stream| stream.window.resize(old, size)) {
@@ -353,20 +331,12 @@ impl Connection {
         }
         self.may_exist(id)?;
         if let Ok(index) = self.find(id) {
-            let stream = &mut self.streams[index];
-            if !stream.window.give(increment) {
+            if !self.streams[index].window.give(increment) {
                 return Err(Error::stream(id, ErrorCode::FLOW_CONTROL_ERROR, TOO_LARGE));
             }
-            stream.send_rest(&mut self.window, self.frame_max, &mut self.output);
+            self.send_rest(index);
         }
         Ok(())
-    }
-
-    /// Sends what the windows allow.
-    fn send_all(&mut self) {
-        for stream in &mut self.streams {
-            stream.send_rest(&mut self.window, self.frame_max, &mut self.output);
-        }
     }
 
     #[inline]
@@ -416,9 +386,12 @@ impl Connection {
             return Err(Error::stream(id, ErrorCode::PROTOCOL_ERROR, reason));
         }
         let stream = self.streams.remove(index);
-        if !stream.is_sent() {
+        match stream.is_tunnel && stream.is_sent() {
+            _ if stream.is_ended() => {}
+            // Both directions of a tunnel end as those of a TCP connection do (RFC 8441 §4).
+            true => encode::data(id, &[], true, &mut self.output),
             // It has answered before it had the whole request, and wants no more of it (RFC 9113 §8.1).
-            encode::reset(id, ErrorCode::CANCEL, &mut self.output);
+            false => encode::reset(id, ErrorCode::CANCEL, &mut self.output),
         }
         on_event(Event::End(id, stream.status));
         Ok(())
@@ -433,9 +406,12 @@ impl Connection {
         let (id, is_last) = self.block_of;
         let found = self.find(id).ok();
         let is_trailers = found.is_some_and(|index| self.streams[index].status != 0);
-        let wanted = found.is_some() && !is_trailers;
-        let mut head =
-            Head { id, wants_fields: wanted && self.config.fields, is_trailers, ..Head::default() };
+        let mut head = Head {
+            id,
+            wants_fields: found.is_some() && self.config.fields,
+            is_trailers,
+            ..Head::default()
+        };
         // Decoded in any case: the table of fields belongs to the connection.
         let done = self
             .fields_in
@@ -460,7 +436,9 @@ impl Connection {
         if !head.wants_fields {
             on_event(Event::Status(id, head.status));
         }
-        let has_content = !stream.is_head && !matches!(head.status, 204 | 304);
+        // What follows an accepted CONNECT is the other protocol (RFC 9113 §8.5).
+        let has_length = !(stream.is_tunnel && matches!(head.status, 200..300));
+        let has_content = has_length && !stream.is_head && !matches!(head.status, 204 | 304);
         stream.missing = head.length.filter(|_| has_content);
         if is_last { self.end(index, on_event) } else { Ok(()) }
     }

@@ -6,6 +6,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::*;
+use crate::http2::hpack::Indexing;
 
 /// A client with open requests, and the other side's compressor.
 struct Scene {
@@ -116,10 +117,11 @@ fn answers() {
         field(1, "content-length", "5"),
         format!("{:?}", Event::Content(1, b"he")),
         format!("{:?}", Event::Content(1, b"llo")),
+        format!("{:?}", Event::Trailer(1, b"grpc-status", b"0")),
         "End(1, 200)".to_string(),
     ];
     assert_eq!(seen, expected);
-    assert_eq!(scene.client.open(), 0);
+    assert_eq!(scene.client.open_streams(), 0);
     assert!(scene.output().is_empty());
     // The same, byte by byte.
     let (mut again, mut pieces) = (Scene::new(2), vec![]);
@@ -171,7 +173,7 @@ fn malformed_answers() {
         assert!(last.starts_with(&format!("Failed({id}, Malformed(")), "{index}: {seen:?}");
         assert_eq!(scene.output(), [format!("reset {id} PROTOCOL_ERROR")]);
     }
-    assert_eq!(scene.client.open(), 2, "the others are open");
+    assert_eq!(scene.client.open_streams(), 2, "the others are open");
     let last = scene.fields(39, true, &[(":status", "204")]);
     assert_eq!(scene.hear(&last), ["Status(39, 204)", "End(39, 204)"]);
 }
@@ -228,7 +230,10 @@ fn resets_and_goaway() {
         "Failed(7, Unprocessed(NO_ERROR))".to_string(),
     ];
     assert_eq!(scene.hear(&bytes), expected);
-    assert_eq!((scene.client.room(), scene.client.is_leaving(), scene.client.open()), (0, true, 1));
+    assert_eq!(
+        (scene.client.room(), scene.client.is_leaving(), scene.client.open_streams()),
+        (0, true, 1)
+    );
     let last = scene.fields(5, true, &[(":status", "200")]);
     assert_eq!(scene.hear(&last), ["Status(5, 200)", "End(5, 200)"]);
 }
@@ -289,4 +294,110 @@ fn windows_are_opened() {
         opened.extend(scene.output());
     }
     assert_eq!(opened, ["window 0 48000", "window 1 48000", "window 0 48000", "window 1 48000"]);
+}
+
+/// Purpose: content that comes bit by bit is sent in order and within the windows; the end, or the trailers, stand behind all
+/// of it; a finished request takes no more.
+#[test]
+fn content_bit_by_bit() {
+    let mut scene = Scene::new(0);
+    scene.hear(&settings(&[Setting::InitialWindowSize(10)]));
+    scene.client.sent();
+    let open = |scene: &mut Scene| {
+        scene.client.open(|add| {
+            GET.iter().for_each(|(name, value)| {
+                add(name.as_bytes(), value.as_bytes(), Indexing::Incremental)
+            });
+        })
+    };
+    let [plain, with_trailers] = [open(&mut scene), open(&mut scene)];
+    assert_eq!(scene.output(), ["headers 1 false", "headers 3 false"]);
+    assert!(scene.client.send(plain, b"abc"));
+    assert!(scene.client.finish(plain, &[]));
+    assert_eq!(scene.output(), ["data 1 3 false", "data 1 0 true"]);
+    assert!(!scene.client.send(plain, b"d") && !scene.client.finish(plain, &[]));
+    assert!(scene.output().is_empty());
+
+    assert!(scene.client.send(with_trailers, &[b'x'; 8]));
+    assert!(scene.client.send(with_trailers, &[b'y'; 8]));
+    assert!(scene.client.finish(with_trailers, &[("checksum", "1")]));
+    assert_eq!(scene.client.unsent(with_trailers), 6);
+    assert_eq!(scene.output(), ["data 3 8 false", "data 3 2 false"]);
+    let mut more = vec![];
+    encode::window_update(with_trailers, 5, &mut more);
+    scene.hear(&more);
+    assert_eq!(scene.client.unsent(with_trailers), 1);
+    assert_eq!(scene.output(), ["data 3 5 false"], "no trailers before all of the content");
+    scene.hear(&more);
+    assert_eq!(scene.output(), ["data 3 1 false", "headers 3 true"]);
+    let ends = [
+        scene.fields(plain, true, &[(":status", "204")]),
+        scene.fields(with_trailers, true, &[(":status", "204")]),
+    ];
+    scene.hear(&ends.concat());
+    assert!(scene.output().is_empty(), "both were sent whole, so neither is reset");
+}
+
+/// Purpose: what waits for a window goes before what is added after it has opened in part.
+#[test]
+fn content_keeps_its_order() {
+    let mut scene = Scene::new(0);
+    scene.hear(&settings(&[Setting::InitialWindowSize(1)]));
+    let stream = scene.client.open(|_| {});
+    scene.client.sent();
+    let mut sent = vec![];
+    for piece in [&b"ab"[..], b"cd", b"ef"] {
+        scene.client.send(stream, piece);
+        let mut more = vec![];
+        encode::window_update(stream, 1, &mut more);
+        scene.hear(&more);
+        scene.hear(&more);
+        let (mut decoder, output) = (Decoder::default(), scene.client.output().to_vec());
+        let mut input = &output[..];
+        while let Some(frame) = decoder.next(&mut input).expect("is allowed") {
+            if let Frame::Data { piece, .. } = frame {
+                sent.extend_from_slice(piece);
+            }
+        }
+        scene.client.sent();
+    }
+    assert_eq!(sent, b"abcdef");
+}
+
+/// Purpose: a tunnel is allowed by a setting; its content has no length whatever the answer says, and once the server has ended its
+/// direction the client ends its own, unless content still waits.
+#[test]
+fn tunnels() {
+    let mut scene = Scene::new(0);
+    assert!(!scene.client.allows_connect());
+    scene.hear(&settings(&[Setting::EnableConnectProtocol(true), Setting::InitialWindowSize(4)]));
+    assert!(scene.client.allows_connect());
+    scene.client.sent();
+    let connect = |scene: &mut Scene| {
+        scene.client.connect(|add| {
+            add(b":method", b"CONNECT", Indexing::Incremental);
+            add(b":protocol", b"websocket", Indexing::Incremental);
+            GET[1..].iter().for_each(|(name, value)| {
+                add(name.as_bytes(), value.as_bytes(), Indexing::Incremental)
+            });
+        })
+    };
+    let [orderly, hasty, refused] = [connect(&mut scene), connect(&mut scene), connect(&mut scene)];
+    let accepted = [
+        scene.fields(orderly, false, &[(":status", "200"), ("content-length", "1")]),
+        scene.fields(hasty, false, &[(":status", "200")]),
+    ];
+    scene.hear(&accepted.concat());
+    scene.output();
+    assert!(scene.client.send(orderly, b"ping"));
+    assert!(scene.client.send(hasty, b"a long message"));
+    assert_eq!(scene.output(), ["data 1 4 false", "data 3 4 false"]);
+    let answer = [data(orderly, b"pong", true), data(hasty, b"", true)].concat();
+    let seen = scene.hear(&answer);
+    let content = format!("{:?}", Event::Content(orderly, b"pong"));
+    assert_eq!(seen, [&content, "End(1, 200)", "End(3, 200)"]);
+    assert_eq!(scene.output(), ["data 1 0 true", "reset 3 CANCEL"]);
+    let no = scene.fields(refused, false, &[(":status", "404"), ("content-length", "2")]);
+    scene.hear(&[no, data(refused, b"no!", true)].concat());
+    assert_eq!(scene.output(), ["reset 5 PROTOCOL_ERROR"], "a refusal is an answer like others");
 }
