@@ -159,7 +159,7 @@ bench-history: bench-build ## Measure the engine beside axum and the bare loops,
 
 .PHONY: bench-protocols
 bench-protocols: bench-build ## Measure TLS, handshakes, HTTP/2 and WebSocket beside axum, libh2o and uWebSockets, ten minutes
-	bench/build.sh highwater axum h2o uws
+	bench/build.sh highwater floor axum h2o uws
 	$(call bench_run,protocols)
 
 .PHONY: bench-resident

@@ -26,7 +26,7 @@ main() {
     case $name in
       highwater)   build_highwater ;;
       batcher)     build_batcher ;;
-      floor)       cargo_build floor "" floor,split ;;
+      floor)       cargo_build floor "" floor,floor-tls,split ;;
       axum)        cargo_build peers/axum "" peer-axum=axum ;;
       axum-web)    cargo_build peers/axum "" peer-axum=axum-web --features web ;;
       h2o)         build_h2o ;;

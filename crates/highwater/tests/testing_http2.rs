@@ -122,6 +122,48 @@ fn trailers() {
     }
 }
 
+/// Purpose: trailers of an answer are told apart from its fields, over both versions.
+#[cfg(feature = "tower")]
+#[test]
+fn trailers_of_an_answer() {
+    use std::convert::Infallible;
+    use std::future::{Ready, ready};
+    use std::task::{Context, Poll};
+
+    use highwater::http;
+    use highwater::tower::Body;
+
+    /// Gives back the content with its trailers.
+    #[derive(Clone)]
+    struct Echo;
+
+    impl tower_service::Service<http::Request<Body>> for Echo {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = Ready<Result<Self::Response, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+            let response = http::Response::builder().header("trailer", "checksum");
+            ready(Ok(response.body(request.into_body()).expect("is valid")))
+        }
+    }
+    let client = Client::new(Router::new().nest_service("/echo", Echo));
+    let connection = client.http2();
+    for request in [
+        connection.request(Method::POST, "/echo"),
+        client.request(Method::POST, "/echo").header("te", "trailers"),
+    ] {
+        let answer = request.body("content").trailer("checksum", "c").send();
+        assert_eq!(answer.text(), "content");
+        assert_eq!(answer.trailers.get("checksum").map(|value| value.as_bytes()), Some(&b"c"[..]));
+        assert_eq!((answer.trailers.len(), answer.header("checksum")), (1, None));
+    }
+}
+
 /// Purpose: WebSockets stand beside other streams, with their protocol, time, pings, and an end in good order.
 #[test]
 fn websockets() {

@@ -57,6 +57,8 @@ Examples:
     highwater load https://127.0.0.1:8443/ --ca ca.pem --http2 -c 16 --streams 32
   WebSocket, messages that are echoed, 8 at once on each connection:
     highwater load ws://127.0.0.1:8080/ws --ws --body 'message ${seq}' --pipeline 8
+  The same on streams of HTTP/2, 16 WebSockets on each connection:
+    highwater load ws://127.0.0.1:8080/ws --ws --http2 -c 4 --streams 16 --body hello
   Writes:
     highwater load http://127.0.0.1:8080/e --method POST --body '{\"id\":\"${uuid}\"}'
   Any of a thousand:
@@ -182,8 +184,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT")]
     pub(crate) expect_contains: Option<String>,
 
-    /// HTTP/2: over TLS if the server agrees (ALPN), else at once (prior knowledge).
-    #[arg(long, conflicts_with = "pipeline")]
+    /// HTTP/2: over TLS if the server agrees (ALPN), else at once (prior knowledge). With --ws, WebSockets are tunnels on its
+    /// streams (RFC 8441).
+    #[arg(long)]
     pub(crate) http2: bool,
 
     /// HTTP/2: requests on a connection at a time; a closed loop has so many users on each.
@@ -191,7 +194,7 @@ pub(crate) struct Args {
     pub(crate) streams: u32,
 
     /// WebSocket: send --body as a message, and wait for the message that answers it. --pipeline sends several at once.
-    #[arg(long, conflicts_with_all = ["http2", "mix", "method", "expect_status", "expect_headers"])]
+    #[arg(long, conflicts_with_all = ["mix", "method", "expect_status", "expect_headers"])]
     pub(crate) ws: bool,
 
     /// WebSocket: send messages as binary, not as text.
@@ -298,6 +301,12 @@ impl Args {
                 "--threads {} and --connections {}: a thread needs a connection; use fewer threads",
                 self.threads,
                 self.connections()
+            ));
+        }
+        if self.http2 && !self.ws && self.pipeline > 1 {
+            return Err(format!(
+                "--pipeline {} with --http2: requests do not wait for each other on streams; write --streams {0}",
+                self.pipeline
             ));
         }
         if self.streams > 1 && (self.close || self.requests_per_connection.is_some()) {

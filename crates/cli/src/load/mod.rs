@@ -6,7 +6,7 @@
 //!                                         └─▶ report (text | JSON)  chart
 //! ```
 //!
-//! Between a client and its dialer stand `tls`, and `http2` or `ws`, where they are asked for.
+//! Between a client and its dialer stand `tls`, and `http2` or `ws`, where they are asked for; with both, `ws` over `tunnels`.
 //!
 //! Pure, given the time: `schedule`, `demand`, `tally`, `verdict`, `template`, `expect`, `chart`, and `client` but for its
 //! dialer. Answers are read by `core::http1::client`. Clocks and threads are `run`'s; files are read by `files`
@@ -33,6 +33,7 @@ mod tally;
 mod target;
 mod template;
 mod tls;
+mod tunnels;
 mod units;
 mod upgrade;
 mod verdict;

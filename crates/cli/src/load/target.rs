@@ -103,12 +103,12 @@ pub(crate) fn resolve(args: &Args, texts: Texts) -> Result<Target, String> {
     let scheme = if first.is_tls { "https" } else { "http" };
     let request = |spec: &Spec| {
         let mut request = Request::new(spec, &first.authority, args.close)?;
-        if args.http2 {
+        if args.http2 && !args.ws {
             request.http2 = Some(Message::new(spec, scheme, &first.authority)?);
         }
         if args.ws {
             let kind = if args.binary { Kind::Binary } else { Kind::Text };
-            request.ws = Some(upgrade::Message::new(spec, &first.authority, kind)?);
+            request.ws = Some(upgrade::Message::new(spec, scheme, &first.authority, kind)?);
         }
         Ok(request)
     };

@@ -1,4 +1,4 @@
-//! The opening of a WebSocket connection (RFC 6455 §4.1), and what is sent on it.
+//! The opening of a WebSocket connection (RFC 6455 §4.1; RFC 8441 over HTTP/2), and what is sent on it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,6 +16,8 @@ const OWN: [&str; 4] = ["connection", "upgrade", "sec-websocket-key", "sec-webso
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     head: Vec<u8>,
+    /// The same in the words of HTTP/2.
+    connect: Vec<(String, Vec<u8>)>,
     pub(crate) body: Template,
     pub(crate) kind: Kind,
 }
@@ -23,7 +25,12 @@ pub(crate) struct Message {
 impl Message {
     /// # Errors
     /// Something that a handshake cannot have, or a parameter in it; the message names it.
-    pub(crate) fn new(spec: &Spec, authority: &str, kind: Kind) -> Result<Message, String> {
+    pub(crate) fn new(
+        spec: &Spec,
+        scheme: &str,
+        authority: &str,
+        kind: Kind,
+    ) -> Result<Message, String> {
         let place = &spec.place;
         if spec.method != "GET" {
             return Err(format!(
@@ -37,26 +44,46 @@ impl Message {
                 format!("{place}{what}: parameters of --ws are for messages; write them in --body")
             })
         };
-        let mut head = [b"GET ", &fixed("path", &spec.path)?[..], b" HTTP/1.1\r\n"].concat();
-        let mut has_host = false;
+        let path = fixed("path", &spec.path)?;
+        let mut head = [b"GET ", &path[..], b" HTTP/1.1\r\n"].concat();
+        let (mut host, mut others) = (None, Vec::new());
         for (name, value) in &spec.headers {
             if OWN.contains(&name.to_ascii_lowercase().as_str()) {
                 return Err(format!(
                     "{place}header {name} is written by --ws itself; leave it out"
                 ));
             }
-            has_host |= name.eq_ignore_ascii_case("host");
+            let value = fixed("header", value)?;
             head.extend_from_slice(format!("{name}: ").as_bytes());
-            head.extend_from_slice(&fixed("header", value)?);
+            head.extend_from_slice(&value);
             head.extend_from_slice(b"\r\n");
+            match name.eq_ignore_ascii_case("host") {
+                true => host = Some(value),
+                false => others.push((name.to_ascii_lowercase(), value)),
+            }
         }
-        if !has_host {
+        if host.is_none() {
             head.extend_from_slice(format!("Host: {authority}\r\n").as_bytes());
         }
         head.extend_from_slice(
             b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
         );
-        Ok(Message { head, body: spec.body.clone(), kind })
+        let own = [
+            (":method", b"CONNECT".to_vec()),
+            (":protocol", b"websocket".to_vec()),
+            (":scheme", scheme.as_bytes().to_vec()),
+            (":authority", host.unwrap_or_else(|| authority.as_bytes().to_vec())),
+            (":path", path),
+            ("sec-websocket-version", b"13".to_vec()),
+        ];
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let connect = own.chain(others).collect();
+        Ok(Message { head, connect, body: spec.body.clone(), kind })
+    }
+
+    /// The fields of the extended CONNECT.
+    pub(crate) fn connect(&self) -> Vec<(String, Vec<u8>)> {
+        self.connect.clone()
     }
 
     pub(crate) fn write(&self, handshake: &Handshake, out: &mut Vec<u8>) {

@@ -6,7 +6,7 @@
 //!  begin     ─▶ masked frames, sent by the next poll
 //! ```
 //!
-//! Pings are answered. Connections of `--idle` are opened beside those of the client, which never sees them: they answer pings
+//! Over HTTP/2 the connections are tunnels (`tunnels.rs`), and there is no further handshake. Pings are answered. Connections of `--idle` are opened beside those of the client, which never sees them: they answer pings
 //! and close frames, and say nothing. The mask's key is new for each frame, as RFC 6455 asks; it comes from a seed.
 
 use std::cell::RefCell;
@@ -55,8 +55,8 @@ impl Connection {
 /// WebSocket over connections of `D`.
 pub(crate) struct WebSockets<D> {
     inner: D,
-    /// What is sent to open a connection.
-    message: Message,
+    /// What is sent to open a connection; nothing over tunnels.
+    message: Option<Message>,
     /// Connections of `--idle` that are not opened yet.
     idle_left: u32,
     shared: Shared,
@@ -74,10 +74,17 @@ struct Shared {
 }
 
 impl<D: Dial> WebSockets<D> {
-    /// Connections are opened as `message` says, and `idle` more are held; `seed` decides masks and keys.
-    pub(crate) fn new(inner: D, message: Message, seed: u64, idle: u32) -> WebSockets<D> {
+    /// Connections are opened as `message` says, or are tunnels without one, and `idle` more are held; `seed` decides masks and
+    /// keys. What goes wrong is counted in `frames`.
+    pub(crate) fn new(
+        inner: D,
+        message: Option<Message>,
+        seed: u64,
+        idle: u32,
+        frames: Rc<RefCell<Closes>>,
+    ) -> WebSockets<D> {
         let (list, unsent, lost) = (Vec::new(), Vec::new(), Vec::new());
-        let (random, frames) = (Prng::from_seed(seed), Rc::default());
+        let random = Prng::from_seed(seed);
         let shared = Shared { list, unsent, lost, random, frames };
         WebSockets { inner, message, idle_left: idle, shared }
     }
@@ -103,11 +110,6 @@ impl<D: Dial> WebSockets<D> {
             self.idle_left -= 1;
         }
         Ok(())
-    }
-
-    /// Where frames are counted.
-    pub(crate) fn frames(&self) -> Rc<RefCell<Closes>> {
-        self.shared.frames.clone()
     }
 
     /// Sends the output of the connections on which nothing is in transit.
@@ -145,13 +147,31 @@ impl Shared {
         }
     }
 
-    /// The connection below is established: the handshake begins.
-    fn connected(&mut self, index: u32, message: &Message) {
+    /// The connection below is established: the handshake begins, or is over if it was the tunnel's.
+    fn connected(
+        &mut self,
+        id: ConnId,
+        message: Option<&Message>,
+        on_event: &mut impl FnMut(Happened<'_>),
+    ) {
+        let index = id.0;
+        let Some(message) = message else { return self.open(id, on_event) };
         let handshake = Handshake::new(&mut self.random);
         let Some(connection) = self.at(index) else { return };
         message.write(&handshake, &mut connection.out);
         connection.state = State::Shaking(Reader::default(), handshake);
         self.queue(index);
+    }
+
+    /// Frames may be sent.
+    fn open(&mut self, id: ConnId, on_event: &mut impl FnMut(Happened<'_>)) {
+        let Some(connection) = self.at(id.0) else { return };
+        let limits = Limits { message_max: MESSAGE_MAX, frame_max: MESSAGE_MAX };
+        connection.state = State::Open(Decoder::new(Role::Client, limits));
+        match connection.is_idle {
+            true => self.frames.borrow_mut().idle_open += 1,
+            false => on_event(Happened::Io(Event::Connected(id))),
+        }
     }
 
     fn received(
@@ -167,14 +187,7 @@ impl Shared {
         if let State::Shaking(reader, handshake) = &mut connection.state {
             match shake(reader, handshake, &mut bytes) {
                 Ok(false) => return,
-                Ok(true) => {
-                    let limits = Limits { message_max: MESSAGE_MAX, frame_max: MESSAGE_MAX };
-                    connection.state = State::Open(Decoder::new(Role::Client, limits));
-                    match is_idle {
-                        true => frames.borrow_mut().idle_open += 1,
-                        false => on_event(Happened::Io(Event::Connected(id))),
-                    }
-                }
+                Ok(true) => self.open(id, on_event),
                 Err(problem) => {
                     connection.state = State::Over;
                     frames.borrow_mut().problem.get_or_insert(problem);
@@ -243,6 +256,14 @@ impl Shared {
     fn lose(&mut self, index: u32) {
         self.frames.borrow_mut().idle_lost += 1;
         self.lost.push(index);
+    }
+
+    /// What the end of a connection means. Only a tunnel ends before it is open.
+    fn ended(&mut self, index: u32) -> Outcome {
+        match self.at(index).map(|connection| &connection.state) {
+            Some(State::Dialing) => Outcome::Unupgraded,
+            _ => Outcome::Truncated,
+        }
     }
 
     /// The server has ended a connection. Returns whether it was one that was to be held.
@@ -316,13 +337,13 @@ impl<D: Dial> Wire for WebSockets<D> {
         self.flush();
         let WebSockets { inner, shared, message, .. } = self;
         inner.poll(wait, &mut |event| match event {
-            Event::Connected(id) => shared.connected(id.0, message),
+            Event::Connected(id) => shared.connected(id, message.as_ref(), on_event),
             Event::Received(id, bytes, arrival) => {
                 on_event(Happened::Bytes(bytes.len()));
                 shared.received(id, bytes, arrival, on_event);
             }
             Event::Eof(id) if shared.has_lost(id) => {}
-            Event::Eof(id) => on_event(Happened::Broken(id, Outcome::Truncated)),
+            Event::Eof(id) => on_event(Happened::Broken(id, shared.ended(id.0))),
             Event::Failed(id, failure) => {
                 let was_idle = shared.has_lost(id);
                 shared.lost.retain(|index| *index != id.0); // It is closed already.

@@ -218,7 +218,7 @@ fn wrong_flags() {
     let url = "http://127.0.0.1:1/";
     for (arguments, words) in [
         (&["--streams", "2"][..], "--http2"),
-        (&["--http2", "--pipeline", "2"], "cannot be used with"),
+        (&["--http2", "--pipeline", "2"], "write --streams 2"),
         (&["--http2", "--streams", "0"], "not in 1..=1024"),
         (&["--http2", "--streams", "1025"], "not in 1..=1024"),
         (&["--http2", "--streams", "2", "--close"], "write --streams 1"),

@@ -3,6 +3,7 @@
 mod http2;
 mod nginx;
 mod tls;
+mod tunnels;
 mod ws;
 
 use std::io::Write as _;

@@ -104,6 +104,16 @@ pub(super) fn server_of(
     year: i32,
     on_stream: impl Fn(StreamOwned<ServerConnection, TcpStream>) + Send + Sync + Clone + 'static,
 ) -> (SocketAddr, String) {
+    server_with(name, year, &[], on_stream)
+}
+
+/// The same, which speaks one of the protocols `alpn` if there are any.
+pub(super) fn server_with(
+    name: &str,
+    year: i32,
+    alpn: &[&[u8]],
+    on_stream: impl Fn(StreamOwned<ServerConnection, TcpStream>) + Send + Sync + Clone + 'static,
+) -> (SocketAddr, String) {
     let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("a name");
     params.not_before = rcgen::date_time_ymd(2000, 1, 1);
     params.not_after = rcgen::date_time_ymd(year, 1, 1);
@@ -111,12 +121,13 @@ pub(super) fn server_of(
     let certificate = params.self_signed(&key).expect("is complete");
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("are supported")
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], key.into())
         .expect("the key is the certificate's");
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     let config = std::sync::Arc::new(config);
     let address = serve(move |stream| {
         let tls = ServerConnection::new(config.clone()).expect("is configured");

@@ -204,7 +204,7 @@ fn wrong_flags() {
     let url = "ws://127.0.0.1:1/";
     for (arguments, words) in [
         (&[url][..], "write --ws"),
-        (&[url, "--ws", "--http2"], "cannot be used with"),
+        (&[url, "--ws", "--http2", "--close", "--streams", "2"], "write --streams 1"),
         (&[url, "--ws", "--expect-status", "200"], "cannot be used with"),
         (&["http://127.0.0.1:1/", "--binary"], "--ws"),
         (&["ws://127.0.0.1:1/${seq}", "--ws"], "write them in --body"),

@@ -14,19 +14,19 @@ pub struct Answer<'c> {
     client: &'c Client,
     /// Method and target, for messages.
     what: String,
-    from: From<'c>,
+    source: Source<'c>,
 }
 
-enum From<'c> {
-    Connection { connection: Connection<'c>, reader: Reader, fed: usize },
+enum Source<'c> {
+    Connection { connection: Connection<'c>, reader: Box<Reader>, fed: usize },
     Stream(Stream<'c>),
 }
 
-impl std::fmt::Debug for From<'_> {
+impl std::fmt::Debug for Source<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            From::Connection { connection, .. } => connection.fmt(f),
-            From::Stream(stream) => stream.fmt(f),
+            Source::Connection { connection, .. } => connection.fmt(f),
+            Source::Stream(stream) => stream.fmt(f),
         }
     }
 }
@@ -38,11 +38,11 @@ impl<'c> Answer<'c> {
             Asked::Bytes(client, bytes) => {
                 let mut connection = client.connect();
                 connection.send(bytes);
-                let reader = Reader::new(vec![is_head]);
-                Answer { client, what, from: From::Connection { connection, reader, fed: 0 } }
+                let reader = Box::new(Reader::new(vec![is_head]));
+                Answer { client, what, source: Source::Connection { connection, reader, fed: 0 } }
             }
             Asked::Stream(stream) => {
-                Answer { client: stream.client(), what, from: From::Stream(stream) }
+                Answer { client: stream.client(), what, source: Source::Stream(stream) }
             }
         }
     }
@@ -65,11 +65,11 @@ impl<'c> Answer<'c> {
         if self.look().is_some() {
             return None;
         }
-        match &self.from {
-            From::Connection { connection, .. } => {
+        match &self.source {
+            Source::Connection { connection, .. } => {
                 connection.is_over().then(|| "closed without an answer".to_owned())
             }
-            From::Stream(stream) => stream.failure(),
+            Source::Stream(stream) => stream.failure(),
         }
     }
 
@@ -101,9 +101,9 @@ impl<'c> Answer<'c> {
     /// The answer, if all of it has come.
     #[track_caller]
     fn look(&mut self) -> Option<Response> {
-        let (connection, reader, fed) = match &mut self.from {
-            From::Connection { connection, reader, fed } => (connection, reader, fed),
-            From::Stream(stream) => return stream.response(),
+        let (connection, reader, fed) = match &mut self.source {
+            Source::Connection { connection, reader, fed } => (connection, reader, fed),
+            Source::Stream(stream) => return stream.response(),
         };
         let heard = connection.heard();
         let mut read = reader.feed(&heard[*fed..]);

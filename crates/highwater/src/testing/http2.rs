@@ -217,7 +217,10 @@ impl<'c> Shared<'c> {
     }
 }
 
-fn each(fields: &[(String, Vec<u8>)], add: &mut dyn FnMut(&[u8], &[u8], Indexing)) {
+/// What takes the fields of a request, one by one.
+type Add<'a> = dyn FnMut(&[u8], &[u8], Indexing) + 'a;
+
+fn each(fields: &[(String, Vec<u8>)], add: &mut Add<'_>) {
     for (name, value) in fields {
         add(name.as_bytes(), value, Indexing::usual(name.as_bytes()));
     }

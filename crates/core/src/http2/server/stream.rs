@@ -80,7 +80,7 @@ impl Stream<'_> {
     }
 
     /// Answers an extended CONNECT with 200: from then on the stream is a tunnel (RFC 8441 §5). It has no `content-length`
-    /// (RFC 9110 §9.3.6).
+    /// (RFC 9110 §9.3.6). What came before, or the end of the connection's input, is listed to be reported.
     fn open_tunnel(
         &mut self,
         index: usize,
@@ -103,7 +103,7 @@ impl Stream<'_> {
             block.add(b"date", date, Indexing::Incremental);
             fields(block);
         });
-        self.state.list(self.id); // What came before, or the end of the connection's input.
+        self.state.list(self.id);
         true
     }
 

@@ -14,11 +14,15 @@ use bytes::Bytes;
 
 use super::super::threads::{OtherThreads, Wait};
 use crate::app::{
-    App, Body, BodyStream, Disconnected, Error, Handler, Path, Router, State, blocking,
+    App, Body, BodyStream, Closed, Disconnected, Error, Handler, Path, Router, State, blocking,
 };
+use crate::websocket::{WebSocket, websocket};
 
 /// How long `/never` may take.
 pub(super) const ROUTE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a WebSocket may be silent: longer than any run, since clients that read slowly speak seldom.
+const SILENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// What handlers share with the world.
 #[derive(Default)]
@@ -127,6 +131,7 @@ pub(super) fn app(shared: Arc<Shared>) -> App {
         .get("/broken/{key}/{n}", broken)
         .get("/never/{key}/{n}", never.timeout(ROUTE_TIMEOUT))
         .get("/gone/{key}/{n}", gone.detached())
+        .get("/socket/{key}/{n}", websocket(socket).ping_after(SILENCE).idle_timeout(SILENCE))
         .post("/echo/{key}/{n}", echo)
         .post("/count/{key}/{n}", count);
     router.build().expect("the routes do not conflict")
@@ -179,6 +184,19 @@ async fn gone(
     disconnected.await;
     shared.notes().told.insert(key);
     "gone"
+}
+
+/// Sends back each message.
+async fn socket(
+    mut socket: WebSocket,
+    Path((key, _)): Named,
+    State(shared): SharedState,
+) -> Result<(), Closed> {
+    let _alive = shared.enter(key);
+    while let Some(message) = socket.recv().await {
+        socket.send(message).await?;
+    }
+    Ok(())
 }
 
 async fn echo(Path((key, _)): Named, body: Bytes, State(shared): SharedState) -> Bytes {

@@ -11,6 +11,7 @@ use super::super::link::Stage;
 use super::super::network::Network;
 use super::super::runner::Peer;
 use super::app::content;
+use super::sockets;
 use super::wire::{Heard, NO_LAST, WINDOW_IN, Wire};
 
 /// How long a client pauses that has nothing to read and nothing to say.
@@ -28,6 +29,8 @@ enum Kind {
     Gone,
     Echo,
     Count,
+    /// A WebSocket that echoes.
+    Socket,
     /// A head that is none.
     Bad,
 }
@@ -44,6 +47,8 @@ pub(super) struct Stream {
     is_sent: bool,
     /// It stops sending before the end.
     stalls: bool,
+    /// What a socket must hear, and where frames end in it.
+    echoes: sockets::Echoes,
     /// It is reset after so many acts, if at all.
     reset_in: Option<u64>,
     /// It was opened; and was reset by its client.
@@ -97,10 +102,14 @@ pub(super) struct Client {
 }
 
 impl Stream {
-    fn draw(prng: &mut Prng, (key, id): (u32, u32), window_out: i64) -> Self {
-        use Kind::{Bad, Big, Broken, Count, Echo, Gone, Never, Pieces, Slow, Wait};
+    fn draw(prng: &mut Prng, (key, id): (u32, u32), window_out: i64, has_tunnels: bool) -> Self {
+        use Kind::{Bad, Big, Broken, Count, Echo, Gone, Never, Pieces, Slow, Socket, Wait};
         let kinds = [Big, Big, Wait, Wait, Slow, Pieces, Pieces, Broken, Never, Gone, Echo, Count];
-        let kind = if prng.chance(1, 60) { Bad } else { kinds[prng.below(12) as usize] };
+        let kind = match kinds.get(prng.below(if has_tunnels { 15 } else { 12 }) as usize) {
+            _ if prng.chance(1, 60) => Bad,
+            Some(kind) => *kind,
+            None => Socket,
+        };
         let n = match kind {
             Big | Pieces | Broken => [0, 9, 500, 5000, 20_000][prng.below(5) as usize],
             Count => prng.below(4),
@@ -111,12 +120,17 @@ impl Stream {
             _ => 0,
         };
         let resets = kind == Gone || prng.chance(1, 6);
+        let (said, echoes) = match kind {
+            Socket => sockets::draw(prng, key),
+            _ => (content(key, len), sockets::Echoes::default()),
+        };
         Stream {
             key,
             id,
             kind,
             n,
-            body: content(key, len),
+            body: said,
+            echoes,
             sent: 0,
             is_sent: false,
             stalls: len > 0 && prng.chance(1, 20),
@@ -144,9 +158,10 @@ impl Stream {
             Kind::Gone => ("GET", "gone"),
             Kind::Echo => ("POST", "echo"),
             Kind::Count => ("POST", "count"),
+            Kind::Socket => ("CONNECT", "socket"),
             Kind::Bad => ("", "bad"),
         };
-        self.is_sent = method != "POST";
+        self.is_sent = !matches!(method, "POST" | "CONNECT");
         wire.open(self.id, method, &format!("/{path}/{}/{}", self.key, self.n), prng)
     }
 
@@ -164,6 +179,7 @@ impl Stream {
             Kind::Never => (503, Vec::new()),
             Kind::Bad => (400, Vec::new()),
             Kind::Gone => (200, b"gone".to_vec()),
+            Kind::Socket => (200, self.echoes.bytes.clone()),
             Kind::Big | Kind::Wait | Kind::Slow | Kind::Pieces | Kind::Broken => {
                 (200, content(self.key, self.n))
             }
@@ -181,6 +197,7 @@ impl Stream {
             return Err(format!("{self:?} was answered {status}"));
         }
         let is_right = match status {
+            200 if self.kind == Kind::Socket => self.echoes.allow(&self.heard, self.is_over),
             200 if self.is_over => self.heard == bytes,
             200 => bytes.starts_with(&self.heard),
             _ => true, // The text of an error is the application's.
@@ -244,12 +261,13 @@ impl Client {
     /// A client that speaks by `wire`, and whose keys begin at `first_key`.
     pub(super) fn draw(prng: &mut Prng, network: &mut Network, first_key: u32, wire: Wire) -> Self {
         let (stream_out, window_out, window_size) = wire.windows();
+        let has_tunnels = wire.has_tunnels();
         let most = [1, 5, 50, 80][prng.below(4) as usize];
         let count = 1 + prng.below(most) as u32;
         let mut id = 0;
         let streams = (0..count).map(|n| {
             id = wire.next_id(id, prng);
-            Stream::draw(prng, (first_key + n, id), stream_out)
+            Stream::draw(prng, (first_key + n, id), stream_out, has_tunnels)
         });
         let streams = streams.collect();
         Client {

@@ -10,7 +10,8 @@
 //! implement the interface of `core::protocol` over `connection`; `client` knows nothing of them but the frames, checks every byte
 //! as it comes, and `world` what is left at the end:
 //!
-//! * each stream gets its own answer, whole, whatever happens to the streams beside it;
+//! * each stream gets its own answer, whole, whatever happens to the streams beside it; over HTTP/2 some are tunnels, in which a
+//!   WebSocket gets its own echoes (RFC 8441);
 //! * no content comes beyond a window that the client has granted;
 //! * a handler learns that its client has gone only if it has;
 //! * no task is polled that was not woken;
@@ -21,6 +22,7 @@ mod client;
 mod connection;
 mod frame;
 mod protocol;
+mod sockets;
 mod state;
 mod stream;
 mod wire;

@@ -100,9 +100,14 @@ impl Wire {
         }
     }
 
-    /// Opens a stream with a request; a method that is empty makes one that is not valid.
+    /// Whether streams may be tunnels.
+    pub(super) fn has_tunnels(&self) -> bool {
+        matches!(self, Wire::Http2(_))
+    }
+
+    /// Opens a stream with a request, or a tunnel with CONNECT; a method that is empty makes one that is not valid.
     pub(super) fn open(&mut self, id: u32, method: &str, path: &str, prng: &mut Prng) -> Vec<u8> {
-        let is_last = method != "POST";
+        let is_last = !matches!(method, "POST" | "CONNECT");
         match self {
             Wire::Toy => {
                 let line =
@@ -115,7 +120,17 @@ impl Wire {
                     method => (method, path.to_owned()),
                 };
                 let most = if prng.chance(1, 8) { 1 + prng.below(20) as u32 } else { 16_384 };
-                http2.headers(id, is_last, most, &[(":method", method), (":path", &path)])
+                // A tunnel's block is longer, and servers take only so many pieces.
+                let most = if method == "CONNECT" { most.max(4) } else { most };
+                let mut line = vec![(":method", method), (":path", &path)];
+                if method == "CONNECT" {
+                    // The extended form, for WebSocket (RFC 8441).
+                    line.extend([(":protocol", "websocket"), (":scheme", "http")]);
+                    line.extend([(":authority", "h"), ("sec-websocket-version", "13")]);
+                } else {
+                    line.extend([(":scheme", "http"), (":authority", "h")]);
+                }
+                http2.headers(id, is_last, most, &line)
             }
         }
     }
@@ -232,7 +247,7 @@ impl Http2 {
         let (mut out, encoder) = (Vec::new(), &mut self.fields_out);
         encode::headers(id, is_last, most, &mut out, |block| {
             encoder.begin(block);
-            for (name, value) in line.iter().chain(&[(":scheme", "http"), (":authority", "h")]) {
+            for (name, value) in line {
                 let indexing = Indexing::usual(name.as_bytes());
                 encoder.field(name.as_bytes(), value.as_bytes(), indexing, block);
             }

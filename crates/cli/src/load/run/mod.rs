@@ -1,5 +1,7 @@
 //! Runs the clients: threads, clocks, signals, and the cost on this machine.
 
+mod speak;
+
 use std::io::{IsTerminal, Write, stderr};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,22 +11,22 @@ use std::time::{Duration, SystemTime};
 
 use highwater_core::time::Instant;
 use highwater_sys::clock::monotonic;
-use highwater_sys::dial::{Dial, DialConfig, EpollDialer, UringDialer};
+use highwater_sys::dial::{DialConfig, EpollDialer, UringDialer};
 use highwater_sys::signal::Signals;
 use highwater_sys::{self as sys, limits};
 
 use super::args::{Args, Transport};
 use super::client::{Client, LINGERING_MAX, Plan, messages};
 use super::demand::Demand;
-use super::http2::{self, Http2};
+use super::http2;
 use super::request::{Choice, Requests};
 use super::schedule::Schedule;
 use super::tally::{Span, Tally};
 use super::target::Target;
 use super::template::Values;
-use super::tls::{self, TlsDialer};
+use super::tls;
 use super::wire::Wire;
-use super::ws::WebSockets;
+use speak::Load;
 
 /// How often a waiting client wakes up, and the live line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -251,55 +253,6 @@ fn spawn(
             }
         })
         .map_err(|error| format!("starting a thread: {error}"))
-}
-
-/// What a client thread needs beside its dialer.
-struct Load {
-    plan: Plan,
-    demand: Demand,
-    span: Span,
-    deadline: Option<Duration>,
-    shared: Arc<Shared>,
-    number: usize,
-    http2: Option<http2::Setup>,
-    /// Its part of the connections that are held open.
-    idle: u32,
-}
-
-impl Load {
-    /// Drives a client over `dialer`, with TLS if it is asked for.
-    fn over<D: Dial>(self, dialer: D, tls: Option<(tls::Sessions, Vec<Vec<u8>>)>) -> Finished {
-        let Some((sessions, messages)) = tls else { return self.speak(dialer) };
-        let handshakes = sessions.handshakes();
-        let (mut tally, spent) = self.speak(TlsDialer::new(dialer, sessions, messages))?;
-        tally.tls = Some(handshakes.take());
-        Ok((tally, spent))
-    }
-
-    /// Drives it in the protocol that is asked for.
-    fn speak<D: Dial>(self, dialer: D) -> Finished {
-        if let Some(message) =
-            self.plan.requests.list.first().and_then(|request| request.ws.clone())
-        {
-            let sockets = WebSockets::new(dialer, message, self.number as u64, self.idle);
-            let frames = sockets.frames();
-            let (mut tally, spent) = self.drive(sockets)?;
-            tally.ws = Some(frames.take());
-            return Ok((tally, spent));
-        }
-        let Some(setup) = self.http2 else { return self.drive(dialer) };
-        let http2 = Http2::new(dialer, setup);
-        let frames = http2.frames();
-        let (mut tally, spent) = self.drive(http2)?;
-        tally.http2 = Some(frames.take());
-        Ok((tally, spent))
-    }
-
-    fn drive<W: Wire>(self, dialer: W) -> Finished {
-        let give_up = self.plan.give_up;
-        let client = Client::new(dialer, self.plan, self.demand, self.span, self.deadline);
-        drive(client, self.span, give_up, &self.shared, self.number)
-    }
 }
 
 fn plan(args: &Args, requests: &Arc<Requests>, number: u32) -> Plan {
