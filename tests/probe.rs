@@ -23,7 +23,7 @@
 //! `content-type: text/plain`, and so has an empty echo.
 
 use highwater_core::driver::Then;
-use highwater_core::http::{Body, BodyPlan, FieldWriter, Head, Limits, Method, Payload, Reject};
+use highwater_core::http::{BodyPlan, FieldWriter, Head, Limits, Method, Payload, Reject};
 use highwater_core::http1::{Connection, Next, Scratch};
 use highwater_core::link::Link;
 use highwater_core::time::Instant;
@@ -203,12 +203,10 @@ impl Worker {
             };
             let answer = match connection.next(link, input, scratch, limits, now, plan) {
                 Next::Wait => return,
-                Next::Request(request) => match request.body {
-                    Body::Whole(body) => Answer::to(&request.head, body),
-                    Body::Streamed if request.head.path() != "/stream" => {
-                        Answer::to(&request.head, b"")
-                    }
-                    Body::Streamed => {
+                Next::Request(request) => match request.body.whole() {
+                    Some(body) => Answer::to(&request.head, body),
+                    None if request.head.path() != "/stream" => Answer::to(&request.head, b""),
+                    None => {
                         *streamed = Some((Vec::new(), Answer::to(&request.head, b"")));
                         connection.send_continue(link, now);
                         continue;
