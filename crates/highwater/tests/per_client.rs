@@ -64,6 +64,8 @@ fn ask(stream: &mut (impl Read + Write), bytes: &[u8]) -> Option<Answer> {
         let mut piece = [0; 4096];
         match stream.read(&mut piece) {
             Err(error) if ended(&error) => return None,
+            // A read with a timeout is not begun again after a signal.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             read => match read.expect("it does not hang") {
                 0 => return None,
                 length => heard.extend_from_slice(&piece[..length]),

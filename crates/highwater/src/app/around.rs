@@ -10,7 +10,8 @@ use http::{HeaderMap, Method, Uri, Version, request};
 use super::body::BodyStream;
 use super::error::Error;
 use super::extract::FromRequest;
-use super::request::{Owned, OwnedBody, OwnedRequest, Request};
+use super::request::{Owned, OwnedRequest, Request};
+use super::request_content::OwnedBody;
 use super::target::Target;
 
 /// The data that a request needs besides `http`'s parts to reach its handler. The route is already chosen:

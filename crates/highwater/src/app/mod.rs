@@ -61,6 +61,7 @@ mod refusal;
 mod render;
 mod report;
 mod request;
+mod request_content;
 mod request_id;
 #[cfg(feature = "json")]
 pub mod resource;
@@ -147,7 +148,7 @@ pub(crate) use job::Submit;
 pub(crate) use layer::on_request_per_worker;
 pub(crate) use outcome::Outcome;
 pub(crate) use prepared::FixedResponse;
-pub(crate) use request::RequestBody;
+pub(crate) use request_content::RequestBody;
 #[cfg(feature = "sim")]
 pub(crate) use request_id::restart as restart_request_ids;
 pub(crate) use request_id::{FIELD as REQUEST_ID, RequestIds};

@@ -26,6 +26,7 @@ use super::error::Error;
 use super::facts::Facts;
 use super::guard::drop_guarded;
 use super::outcome::Outcome;
+use super::request_content::{Content, OwnedBody, RequestBody};
 use super::response::Response;
 use super::routed::Routed;
 use super::target::Target;
@@ -95,46 +96,6 @@ pub(super) struct Owned {
     pub(super) routed: Routed,
     pub(super) disconnected: OnceLock<Disconnected>,
     pub(super) app: Arc<dyn Application>,
-}
-
-/// The content of a request, as the worker has it.
-#[derive(Debug)]
-pub(crate) enum RequestBody<'a> {
-    /// All of it; empty if there is none, or nothing reads it.
-    Whole(&'a [u8]),
-    /// All of it, in memory of its own.
-    Collected(&'a Bytes),
-    /// It arrives as a stream.
-    Stream(BodyStream),
-}
-
-#[derive(Debug)]
-enum Content<'a> {
-    Whole(&'a [u8]),
-    Shared(&'a Bytes),
-    Owned(Bytes),
-    /// `None` once it was taken.
-    Stream(RefCell<Option<BodyStream>>),
-}
-
-impl Content<'_> {
-    /// It, to be kept: copied if it lies among the bytes that were received, else shared. `None` if it is a stream.
-    fn kept(&self) -> Option<Bytes> {
-        match self {
-            Content::Whole(bytes) => Some(Bytes::copy_from_slice(bytes)),
-            Content::Shared(bytes) => Some(Bytes::clone(bytes)),
-            Content::Owned(bytes) => Some(bytes.clone()),
-            Content::Stream(_) => None,
-        }
-    }
-}
-
-/// The content of a request that owns it.
-#[derive(Debug)]
-pub(super) enum OwnedBody {
-    Whole(Bytes),
-    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only its conversions make it"))]
-    Stream(BodyStream),
 }
 
 /// How a request is made, and how it becomes another.

@@ -120,7 +120,8 @@ impl UringDialer {
     /// What [`probe`](crate::probe()) would have said, or lack of memory or descriptors.
     pub fn new(config: &DialConfig) -> io::Result<UringDialer> {
         let refused = |refusal: Refusal| context(refusal.cause, refusal.step);
-        let ring = Ring::new(SUBMISSIONS, COMPLETIONS).map_err(refused)?;
+        let mut ring = Ring::new(SUBMISSIONS, COMPLETIONS).map_err(refused)?;
+        ring.use_bundles();
         let buffers = Buffers::new(&ring, BUFFERS, BUFFER_SIZE)
             .map_err(|cause| context(cause, "registering receive buffers"))?;
         Ok(UringDialer {

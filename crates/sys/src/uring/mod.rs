@@ -4,7 +4,7 @@
 //! accepts are multishot while there is no bound (`accept.rs`). A connection's first receive is
 //! one-shot, so that a connection with one request never needs a cancellation; later receives are
 //! multishot. They use buffers provided to the kernel, which the callback borrows without a copy; where
-//! the kernel can (6.10), one receive takes as many of them as the bytes that have arrived need.
+//! the kernel can (6.17), one receive takes as many of them as the bytes that have arrived need.
 //! One plain send is in flight per connection, and a close is linked behind the last send.
 //!
 //! States of a connection, as flags of its slot:
@@ -93,8 +93,9 @@ impl Uring {
     /// # Errors
     /// What [`probe`](crate::probe()) would report, or lack of memory or descriptors.
     pub fn new(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Self> {
-        let ring = Ring::new(config.submission_queue, config.completion_queue)
+        let mut ring = Ring::new(config.submission_queue, config.completion_queue)
             .map_err(|refusal| context(refusal.cause, refusal.step))?;
+        ring.use_bundles();
         let buffers = Buffers::new(&ring, config.buffer_count, config.buffer_size)
             .map_err(|cause| context(cause, "registering receive buffers"))?;
         let readiness = eventfd()?;

@@ -13,9 +13,14 @@ use io_uring::{Builder, IoUring, cqueue, opcode, squeue};
 
 use super::Refusal;
 use super::slots::Token;
+use super::trial::bundles_are_bounded;
 
 /// The one group of provided buffers that every receive takes from.
 pub(super) const BUFFER_GROUP: u16 = 0;
+
+/// The most bytes of one receive of a stream, so that a peer that does not wait for answers has little of
+/// its input in memory.
+const BUNDLE_BYTES_MAX: u32 = 64 * 1024;
 
 const GETEVENTS: u32 = 1 << 0;
 
@@ -26,8 +31,8 @@ pub(super) struct Ring {
     io: IoUring,
     /// Entries that did not fit into the submission queue, in order; and whether each is linked to the next.
     overflow: VecDeque<(squeue::Entry, bool)>,
-    /// Whether a receive can take several provided buffers at once (6.10).
-    has_bundles: bool,
+    /// Whether a receive takes several provided buffers at once.
+    bundles: bool,
 }
 
 impl Ring {
@@ -47,11 +52,20 @@ impl Ring {
         let io = result.map_err(|cause| Refusal { step: "io_uring_setup", cause })?;
         // Without it, completions could be lost (5.5).
         if io.params().is_feature_nodrop() {
-            let has_bundles = io.params().is_feature_recvsend_bundle();
-            return Ok(Ring { io, overflow: VecDeque::new(), has_bundles });
+            return Ok(Ring { io, overflow: VecDeque::new(), bundles: false });
         }
         let cause = io::Error::from_raw_os_error(libc::EINVAL);
         Err(Refusal { step: "io_uring_setup features", cause })
+    }
+
+    /// Has the receives of streams take several buffers at once from now on, if [`bundles_are_bounded`] here.
+    pub(super) fn use_bundles(&mut self) {
+        self.bundles = bundles_are_bounded();
+    }
+
+    /// Whether a receive can take several provided buffers at once (6.10).
+    pub(super) fn has_bundles(&self) -> bool {
+        self.io.params().is_feature_recvsend_bundle()
     }
 
     pub(super) fn submitter(&self) -> io_uring::Submitter<'_> {
@@ -221,13 +235,21 @@ impl Ring {
     /// arrived need.
     #[inline]
     pub(super) fn receive_stream(&mut self, fd: RawFd, token: Token) {
-        let entry = if self.has_bundles {
-            opcode::RecvMultiBundle::new(Fd(fd), BUFFER_GROUP).build()
-        } else {
-            opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build()
-        };
+        if self.bundles {
+            return self.receive_bundles(fd, BUNDLE_BYTES_MAX, token);
+        }
+        let entry = opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build().user_data(token.0);
         // SAFETY: points to nothing; the buffers' owner outlives the operations in flight.
-        unsafe { self.push(&entry.user_data(token.0)) }
+        unsafe { self.push(&entry) }
+    }
+
+    /// The same, several buffers at once, of at most `max` bytes.
+    #[inline]
+    pub(super) fn receive_bundles(&mut self, fd: RawFd, max: u32, token: Token) {
+        let entry = opcode::RecvMultiBundle::new(Fd(fd), BUFFER_GROUP).build();
+        let entry = at_most(max, entry).user_data(token.0);
+        // SAFETY: points to nothing; the buffers' owner outlives the operations in flight.
+        unsafe { self.push(&entry) }
     }
 
     /// Reports each time that the peer finishes sending, or that the connection fails.
@@ -365,6 +387,17 @@ impl Ring {
         // SAFETY: the caller vouches for the message.
         unsafe { self.push(&entry.user_data(token.0)) }
     }
+}
+
+/// Bounds how many bytes one receive takes.
+#[inline]
+fn at_most(bytes: u32, mut entry: squeue::Entry) -> squeue::Entry {
+    const { assert!(size_of::<squeue::Entry>() == 64) };
+    let start = (&raw mut entry).cast::<u32>();
+    // SAFETY: `Entry` is `repr(C)` around the kernel's `io_uring_sqe`, whose `len` is a `u32` at byte 24
+    // (linux/io_uring.h); all values are valid there. The crate has no name for it in a bundle.
+    unsafe { start.add(6).write(bytes) };
+    entry
 }
 
 #[inline]
