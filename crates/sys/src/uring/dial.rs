@@ -121,7 +121,7 @@ impl UringDialer {
     pub fn new(config: &DialConfig) -> io::Result<UringDialer> {
         let refused = |refusal: Refusal| context(refusal.cause, refusal.step);
         let mut ring = Ring::new(SUBMISSIONS, COMPLETIONS).map_err(refused)?;
-        ring.use_bundles();
+        ring.use_bundles(super::trial::bundles_are_bounded());
         let buffers = Buffers::new(&ring, BUFFERS, BUFFER_SIZE)
             .map_err(|cause| context(cause, "registering receive buffers"))?;
         Ok(UringDialer {

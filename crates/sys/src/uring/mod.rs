@@ -95,7 +95,7 @@ impl Uring {
     pub fn new(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Self> {
         let mut ring = Ring::new(config.submission_queue, config.completion_queue)
             .map_err(|refusal| context(refusal.cause, refusal.step))?;
-        ring.use_bundles();
+        ring.use_bundles(trial::bundles_are_bounded());
         let buffers = Buffers::new(&ring, config.buffer_count, config.buffer_size)
             .map_err(|cause| context(cause, "registering receive buffers"))?;
         let readiness = eventfd()?;

@@ -13,7 +13,6 @@ use io_uring::{Builder, IoUring, cqueue, opcode, squeue};
 
 use super::Refusal;
 use super::slots::Token;
-use super::trial::bundles_are_bounded;
 
 /// The one group of provided buffers that every receive takes from.
 pub(super) const BUFFER_GROUP: u16 = 0;
@@ -58,9 +57,10 @@ impl Ring {
         Err(Refusal { step: "io_uring_setup features", cause })
     }
 
-    /// Has the receives of streams take several buffers at once from now on, if [`bundles_are_bounded`] here.
-    pub(super) fn use_bundles(&mut self) {
-        self.bundles = bundles_are_bounded();
+    /// Whether the receives of streams take several buffers at once from now on. Only right where the kernel keeps to
+    /// their bound.
+    pub(super) fn use_bundles(&mut self, bundles: bool) {
+        self.bundles = bundles;
     }
 
     /// Whether a receive can take several provided buffers at once (6.10).
