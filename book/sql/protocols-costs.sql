@@ -1,9 +1,11 @@
-WITH costs AS (SELECT rowid AS place, cell, server, server_cpu_us_per_request AS cost
+WITH costs AS (SELECT rowid AS place, cell, server, printf('%.2f', server_cpu_us_per_request) AS cost
     FROM summaries
     WHERE record = '2026-11-26-protocols')
-SELECT cell, printf('%.2f', max(cost) FILTER (WHERE server = 'highwater')) AS 'Highwater, io_uring',
-  printf('%.2f', max(cost) FILTER (WHERE server = 'highwater-epoll')) AS 'Highwater, epoll',
-  printf('%.2f', max(cost) FILTER (WHERE server = 'axum')) AS 'axum'
+SELECT cell, max(cost) FILTER (WHERE server = 'highwater') AS 'Highwater, io_uring',
+  max(cost) FILTER (WHERE server = 'highwater-epoll') AS 'Highwater, epoll',
+  max(cost) FILTER (WHERE server = 'axum') AS 'axum',
+  coalesce(max(cost) FILTER (WHERE server = 'h2o'), '') AS 'libh2o',
+  coalesce(max(cost) FILTER (WHERE server = 'uws'), '') AS 'uWebSockets'
 FROM costs
 GROUP BY cell
 ORDER BY min(place)
