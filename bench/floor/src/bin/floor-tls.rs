@@ -1,10 +1,9 @@
 //! The floor of TLS: the epoll loop of `floor` with rustls, its buffered interface and ring between the socket and the fixed
 //! answer. No HTTP is parsed, nothing is routed: what remains is what TLS and the kernel's TCP path cost.
 //!
-//! The plain loop listens beside it, on a thread of its own, for those who ask whether the program is up.
+//! The same answer is given without TLS beside it, on threads, to whoever asks whether the program is up and right.
 
-#[path = "floor/epoll.rs"]
-mod epoll;
+#[expect(dead_code, reason = "the answers of the plain loop are not needed here")]
 #[path = "floor/protocol.rs"]
 mod protocol;
 
@@ -67,8 +66,19 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let cpu = flags.value("cpu", 0)?;
     socket::pin(cpu).map_err(|error| format!("--cpu {cpu}: {error}"))?;
     // It waits, and makes the descriptor table shared, as that of any server with threads is.
-    std::thread::spawn(move || epoll::serve(plain, 4096, false));
+    plain.set_nonblocking(false).map_err(|error| error.to_string())?;
+    std::thread::spawn(move || {
+        for stream in plain.incoming().flatten() {
+            std::thread::spawn(move || answer_plain(stream));
+        }
+    });
     serve(sealed, &Arc::new(config)).map_err(|error| error.to_string())
+}
+
+/// Answers whatever comes, each time.
+fn answer_plain(mut stream: TcpStream) {
+    let mut request = [0; 4096];
+    while matches!(stream.read(&mut request), Ok(1..)) && stream.write_all(ANSWER).is_ok() {}
 }
 
 /// TLS 1.2 and 1.3, with tickets.
