@@ -1,9 +1,33 @@
-//! Command-line flags of the form `--name value` and `--switch`, enough for two small programs.
+//! Command-line flags of the form `--name value` and `--switch`, enough for small programs.
 //!
 //! Never guesses: an unknown flag, a missing value or a value of the wrong kind is an error that
 //! names the flag.
 
+use std::env::Args;
+use std::iter::{Peekable, Skip};
+use std::process::ExitCode;
 use std::str::FromStr;
+
+/// The main function of `program`: prints `help` if nothing or `--help` is given, else runs with the arguments. An error is
+/// printed, and the exit code is 2.
+pub fn main(
+    program: &str,
+    help: &str,
+    run: impl FnOnce(Peekable<Skip<Args>>) -> Result<(), String>,
+) -> ExitCode {
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.peek().is_none_or(|first| first == "--help") {
+        eprintln!("{help}");
+        return ExitCode::SUCCESS;
+    }
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{program}: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
 
 /// The flags given on a command line, checked against the names a program knows.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use highwater_floor::epoll::{Epoll, Events};
-use highwater_floor::flags::Flags;
+use highwater_floor::flags::{self, Flags};
 use highwater_floor::socket;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -41,18 +41,7 @@ Usage: floor-tls --cert FILE --key FILE [flags]
   --help             this text";
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).peekable();
-    if arguments.peek().is_none_or(|first| first == "--help") {
-        eprintln!("{HELP}");
-        return ExitCode::SUCCESS;
-    }
-    match run(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("floor-tls: {message}");
-            ExitCode::from(2)
-        }
-    }
+    flags::main("floor-tls", HELP, run)
 }
 
 fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {

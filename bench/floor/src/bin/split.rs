@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use highwater_floor::epoll::{Epoll, Events};
-use highwater_floor::flags::Flags;
+use highwater_floor::flags::{self, Flags};
 
 const HELP: &str = "\
 The time of a request, split at the client's system calls.
@@ -35,18 +35,7 @@ const RESPONSE_SIZE_MAX: usize = 65_536;
 const WARM_UP: usize = 200;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).peekable();
-    if arguments.peek().is_none_or(|first| first == "--help") {
-        eprintln!("{HELP}");
-        return ExitCode::SUCCESS;
-    }
-    match run(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("split: {message}");
-            ExitCode::from(2)
-        }
-    }
+    flags::main("split", HELP, run)
 }
 
 /// The parts of one request, in nanoseconds.

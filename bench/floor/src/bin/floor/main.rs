@@ -16,7 +16,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
 
-use highwater_floor::flags::Flags;
+use highwater_floor::flags::{self, Flags};
 use highwater_floor::socket;
 
 /// Bytes of one receive, and what may be asked for.
@@ -35,18 +35,7 @@ Usage: floor uring|epoll|tokio|threads [flags]
   --help          this text";
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).peekable();
-    if arguments.peek().is_none_or(|first| first == "--help") {
-        eprintln!("{HELP}");
-        return ExitCode::SUCCESS;
-    }
-    match run(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("floor: {message}");
-            ExitCode::from(2)
-        }
-    }
+    flags::main("floor", HELP, run)
 }
 
 fn run(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
