@@ -8,10 +8,11 @@ use highwater_core::http::OwnedHead;
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, unexpected_cfgs, reason = "the server uses all of it")]
+#[path = "."] // Else its files are looked for from a folder that is not there.
 mod content {
-    #[path = "../../../crates/highwater/src/content/coding.rs"]
+    #[path = "../../crates/highwater/src/content/coding.rs"]
     pub(crate) mod coding;
-    #[path = "../../../crates/highwater/src/content/weight.rs"]
+    #[path = "../../crates/highwater/src/content/weight.rs"]
     pub(crate) mod weight;
 }
 

@@ -11,7 +11,7 @@ mod pieces;
 use core::time::Duration;
 
 use highwater_core::driver::Then;
-use highwater_core::http::{Body, BodyPlan, Limits, Payload};
+use highwater_core::http::{BodyPlan, Limits, Payload};
 use highwater_core::http1::{Connection, Expired, Next, Scratch};
 use highwater_core::link::Link;
 use highwater_core::time::Instant;
@@ -104,16 +104,14 @@ fn serve(
             let _ = (head.patience(0), head.patience(u64::MAX), head.asks_upgrade());
             let line = format!("\n{} {} {:?}\n", head.method_token(), head.path(), head.headers());
             run.handed.extend_from_slice(line.as_bytes());
-            match request.body {
+            match request.body.whole() {
                 // An early answer: a streamed body is discarded behind it.
                 _ if head.path().len() == 6 => (200, "early"),
-                body => match body.whole() {
-                    Some(body) => {
-                        run.handed.extend_from_slice(body);
-                        (200, "all")
-                    }
-                    None => return true,
-                },
+                Some(body) => {
+                    run.handed.extend_from_slice(body);
+                    (200, "all")
+                }
+                None => return true,
             }
         }
         Next::Body(piece) => {
