@@ -6,7 +6,8 @@
 //! clients do, and all answers come too late.
 //!
 //! The sign is that nobody outlasts those who leave. If only a few clients are impatient, requests of others are started
-//! that have waited for longer; and in a queue that is shorter, nobody leaves.
+//! that have waited for longer; and in a queue that is shorter, nobody leaves. Requests of a higher class start before those
+//! of a lower one, however long these have waited: they are compared with their own class.
 //!
 //! Never here: a clock.
 
@@ -35,15 +36,21 @@ pub(super) struct Leavers {
     other: u32,
 }
 
-/// The result of one window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The result of one window, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Finding {
-    /// Clients left, and requests are started after the same wait.
-    TooLong,
+    /// Neither of the others.
+    ShortEnough,
     /// Requests are started after the wait after which clients left before.
     Unchanged,
-    /// Neither.
-    ShortEnough,
+    /// Clients left, and requests are started after the same wait.
+    TooLong,
+}
+
+impl Finding {
+    pub(super) fn worst<const N: usize>(findings: [Finding; N]) -> Finding {
+        findings.into_iter().max().unwrap_or(Finding::ShortEnough)
+    }
 }
 
 impl Leavers {

@@ -96,7 +96,7 @@ pub use self::level::Level;
 pub use self::queue_delay::QueueDelay;
 pub use self::reuse::{EVIDENCE_MIN, Reuse};
 pub use self::shares::{ClientKey, Place, SLOTS, Shares};
-pub use self::standing::Standing;
+pub use self::standing::{CLASSES, Standing};
 pub use self::turn::Turn;
 
 /// The largest possible limit: a million connections with work at once.

@@ -97,6 +97,10 @@ const LEAVING: u32 = 2;
 /// `clients_that_leave_are_seen` notice a wrong value.
 const OUTLASTING: u32 = 4;
 
+/// How many classes of requests are told apart. While one of a higher class waits, none of a lower class is started, so that the
+/// waits of one class say nothing about those of another.
+pub const CLASSES: usize = 3;
+
 /// A standing queue ends at once if it was empty for this percentage of [`WINDOWS`] windows. A
 /// guess; `it_ends_with_the_load` notices a wrong value.
 const EMPTY_PERCENT: u32 = 50;
@@ -127,8 +131,8 @@ pub struct Standing {
     /// dropped.
     leaving: u32,
     dropping: Option<Dropping>,
-    /// How long those who leave have waited; and how many windows in a row nobody has outlasted them.
-    leavers: Leavers,
+    /// How long those of each class who leave have waited; and how many windows in a row nobody of a class has outlasted them.
+    leavers: [Leavers; CLASSES],
     outlasting: u32,
     /// The two spans that decide when standing ends.
     brief: Relief,
@@ -189,7 +193,7 @@ impl Standing {
             stood: 0,
             leaving: 0,
             dropping: None,
-            leavers: Leavers::default(),
+            leavers: Default::default(),
             outlasting: 0,
             brief: relief,
             long: relief,
@@ -232,15 +236,15 @@ impl Standing {
         self.empty
     }
 
-    /// A request is started from the queue, after it has waited for `wait`.
+    /// A request of `class` is started from the queue, after it has waited for `wait`.
     #[inline]
-    pub fn on_start(&mut self, wait: Duration) {
-        self.leavers.on_start(wait);
+    pub fn on_start(&mut self, class: usize, wait: Duration) {
+        self.leavers[class].on_start(wait);
     }
 
-    /// A client has left that had waited for `wait`, and its request has left the queue with it.
-    pub fn on_leave(&mut self, wait: Duration) {
-        self.leavers.on_leave(wait);
+    /// A client has left that had waited for `wait`, and its request of `class` has left the queue with it.
+    pub fn on_leave(&mut self, class: usize, wait: Duration) {
+        self.leavers[class].on_leave(wait);
     }
 
     /// Takes in one turn. Returns whether the queue is now standing.
@@ -301,7 +305,7 @@ impl Standing {
             let grew = came * 100 >= self.window.started * INFLOW_PERCENT && came > 0;
             self.growing = if grew { self.growing + 1 } else { 0 };
             self.leaving = if self.window.was_given_up() { self.leaving + 1 } else { 0 };
-            match self.leavers.take_finding() {
+            match Finding::worst(self.leavers.each_mut().map(Leavers::take_finding)) {
                 Finding::TooLong => self.outlasting += 1,
                 Finding::Unchanged => {}
                 Finding::ShortEnough => self.outlasting = 0,
@@ -347,7 +351,7 @@ impl Standing {
         self.stood = 0;
         self.leaving = 0;
         self.dropping = None;
-        self.leavers = Leavers::default();
+        self.leavers = Default::default();
         self.outlasting = 0;
     }
 

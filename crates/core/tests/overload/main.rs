@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "the tables are what the experiments are for")]
 
+mod classes;
 mod crowd;
 mod model;
 mod onset;

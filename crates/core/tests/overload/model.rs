@@ -328,7 +328,7 @@ impl World {
                 }
             }
             started += 1;
-            self.standing.on_start(Duration::from_nanos(self.now - request.sent));
+            self.standing.on_start(0, Duration::from_nanos(self.now - request.sent));
             self.serve(request);
         }
         let refused = refused + self.told_by_gate();
@@ -359,7 +359,7 @@ impl World {
         for request in gone {
             let wait = Duration::from_nanos(now - request.sent);
             if wait > short {
-                self.standing.on_leave(wait);
+                self.standing.on_leave(0, wait);
                 counted += 1;
             }
             self.leave(request);

@@ -367,18 +367,21 @@ impl<T> WorkerAdmission<T> {
             }
         }
         let newest_first = drops && !self.standing.stands();
+        let class = self.queue.next_class();
         let next = self.queue.pop(now, Leave { may_refuse: sheds, newest_first });
-        if let Some((entry, None)) = &next {
-            self.standing.on_start(now - entry.ready);
+        if let (Some((entry, None)), Some(class)) = (&next, class) {
+            self.standing.on_start(class, now - entry.ready);
         }
         next
     }
 
-    /// The client of a queued request, ready at `ready`, has left, and the request leaves the queue with it.
-    pub(crate) fn left(&mut self, ready: Instant, now: Instant) {
+    /// The client of a queued request of `class`, ready at `ready`, has left, and the request leaves the queue with it.
+    pub(crate) fn left(&mut self, class: Class, ready: Instant, now: Instant) {
         if gave_up(ready, Some(now), self.standing.short_target()) {
             self.abandoned += 1;
-            self.standing.on_leave(now - ready);
+            if let Some(class) = class.index() {
+                self.standing.on_leave(class, now - ready);
+            }
         }
     }
 

@@ -29,7 +29,7 @@ mod lanes;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use highwater_core::limit::{ClientKey, Lenience};
+use highwater_core::limit::{CLASSES, ClientKey, Lenience};
 use highwater_core::time::Instant;
 
 use self::accounts::{Accounts, Running};
@@ -53,10 +53,10 @@ pub(crate) enum Class {
 
 impl Class {
     /// How many there are besides the one that is never shed.
-    const SHEDDABLE: usize = 3;
+    const SHEDDABLE: usize = CLASSES;
 
     /// Its index among those that may be shed.
-    fn index(self) -> Option<usize> {
+    pub(crate) fn index(self) -> Option<usize> {
         (self as usize).checked_sub(Class::High as usize)
     }
 }
@@ -287,6 +287,14 @@ impl<T> Queue<T> {
         popped
     }
 
+    /// The index of the class whose requests are started next; `None` if nothing waits, or a health check does.
+    pub(crate) fn next_class(&self) -> Option<usize> {
+        match self.never_shed.is_empty() {
+            true => self.classes.iter().position(|class| !class.is_empty()),
+            false => None,
+        }
+    }
+
     /// Takes the first entry of a class, if `is_given_up` holds for it and no health check waits.
     pub(crate) fn pop_given_up(
         &mut self,
@@ -347,7 +355,7 @@ impl<T> Queue<T> {
         target: Option<Duration>,
         newest_first: bool,
     ) -> Option<(Entry<T>, Option<Rejection>)> {
-        let class = self.classes.iter().position(|class| !class.is_empty())?;
+        let class = self.next_class()?;
         let is_passed_over = |entry: &Entry<T>| {
             newest_first || target.is_some_and(|target| now - entry.ready > target)
         };

@@ -5,12 +5,15 @@ use highwater_core::http::{Body, OwnedHead};
 use highwater_core::time::Instant;
 
 use super::protocol::Request;
+use crate::admission::queue::Class;
 use crate::app::{Panic, Routed};
 
 /// An exchange's time in the queue.
 pub(super) struct InQueue {
     /// The request, while it waits.
     pub(super) waiting: Option<Box<Waiting>>,
+    /// Among which requests it waits.
+    pub(super) class: Class,
     /// When the first and the last input came that are not yet counted as ready: while one request waits,
     /// others may come behind it. `MAX` if none has.
     next_ready: Instant,
@@ -19,8 +22,12 @@ pub(super) struct InQueue {
 
 impl InQueue {
     /// Nothing waits.
-    pub(super) const NOT: InQueue =
-        InQueue { waiting: None, next_ready: Instant::MAX, last_ready: Instant::MAX };
+    pub(super) const NOT: InQueue = InQueue {
+        waiting: None,
+        class: Class::NeverShed,
+        next_ready: Instant::MAX,
+        last_ready: Instant::MAX,
+    };
 
     /// Input came while the request waited in the queue.
     pub(super) fn note_more(&mut self, now: Instant) {

@@ -80,6 +80,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             }
             n += 1;
         }
+        if self.connection.channel.is_waiting() {
+            self.connection.link.abort(); // Nobody will complete the handshake.
+        }
         self.touch();
     }
 
@@ -132,6 +135,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             n += 1;
         }
         self.turn_to(0);
+        if self.connection.channel.is_waiting() {
+            self.left_handshake();
+        }
         if self.connection.channel.gives_up_handshake() {
             self.parts.metrics.handshakes.fail(HandshakeFailure::Closed);
         }

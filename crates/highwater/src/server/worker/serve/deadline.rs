@@ -3,6 +3,7 @@
 use highwater_core::time::Clock;
 
 use super::super::detached::Detached;
+use super::super::exchange::Exchange;
 use super::super::protocol::{Protocol, Stream};
 use super::ExchangeMut;
 use crate::admission::worker::Demand;
@@ -17,7 +18,8 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         }
         self.exchange.feed = None;
         if self.exchange.queue.waiting.is_some() {
-            self.parts.admission.left(self.exchange.started, self.parts.turn.now);
+            let Exchange { queue, started, .. } = &*self.exchange;
+            self.parts.admission.left(queue.class, *started, self.parts.turn.now);
         }
         self.ended(false);
         if self.endpoint().is_some_and(EndpointInfo::is_detached) {

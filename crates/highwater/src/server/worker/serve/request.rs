@@ -347,7 +347,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         if let Some(collected) = self.stream.park() {
             waiting.body = Some(collected);
         }
-        self.exchange.queue.waiting = Some(waiting);
+        (self.exchange.queue.waiting, self.exchange.queue.class) = (Some(waiting), class);
         let item = Item::Exchange(self.id);
         self.parts.admission.enqueue(class, Entry { item, ready, deadline });
     }

@@ -13,7 +13,7 @@ use super::super::protocol::Protocol;
 use super::super::{Parts, turn::Turn};
 use super::ConnectionMut;
 use crate::admission::queue::Entry;
-use crate::admission::worker::Verdict;
+use crate::admission::worker::{HANDSHAKE, Verdict};
 use crate::metrics::{HandshakeFailure, Rejection};
 
 impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
@@ -60,7 +60,8 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             }
             Verdict::Wait(class, deadline) => {
                 sealed.wait();
-                let (id, ..) = self.exchanges.get_mut(self.connection.streams.first());
+                let (id, _, first) = self.exchanges.get_mut(self.connection.streams.first());
+                first.started = now; // Since then it waits.
                 let item = Item::Handshake(id);
                 self.parts.admission.enqueue(class, Entry { item, ready: now, deadline });
             }
@@ -105,6 +106,13 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             self.connection.begin_protocol(*now, versions, is_draining);
             self.connection.link.drop_output(); // The handshake comes first.
         }
+    }
+
+    /// The client of a handshake that waits has left.
+    #[cold]
+    pub(super) fn left_handshake(&mut self) {
+        let (.., first) = self.exchanges.get_mut(self.connection.streams.first());
+        self.parts.admission.left(HANDSHAKE, first.started, self.parts.turn.now);
     }
 
     /// The handshake will not begin: a reset costs the least.
