@@ -106,14 +106,18 @@ impl Encoder {
     /// Adds a field. The name is in lower case (RFC 9113 §8.2.1); this is not checked.
     #[inline]
     pub fn field(&mut self, name: &[u8], value: &[u8], indexing: Indexing, out: &mut Vec<u8>) {
-        let (name_hash, hash) = hashes(name, value);
         let mut name_index = match fixed::find(name, value) {
             fixed::Found::Field(index) if indexing != Indexing::Never => {
                 return integer::push(index, 0x80, 7, out);
             }
+            fixed::Found::Name(index) if indexing == Indexing::Without => {
+                integer::push(index, 0x00, 4, out);
+                return string(value, out);
+            }
             fixed::Found::Field(index) | fixed::Found::Name(index) => index,
             fixed::Found::Nothing => 0,
         };
+        let (name_hash, hash) = hashes(name, value);
         if indexing != Indexing::Never
             && let Some(index) =
                 self.find(hash).filter(|index| self.table.get(*index) == Some((name, value)))
@@ -200,13 +204,23 @@ fn string(text: &[u8], out: &mut Vec<u8>) {
 fn hashes(name: &[u8], value: &[u8]) -> (usize, usize) {
     const BITS: u32 = PLACES.trailing_zeros();
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let add = |mut hash: u64, mut text: &[u8]| {
+    // The last bytes are taken as a whole, too: some of them twice, which does no harm.
+    let add = |mut hash: u64, text: &[u8]| {
         hash = mix(hash.rotate_left(23), text.len() as u64);
-        while let Some((word, rest)) = text.split_first_chunk::<8>() {
+        let mut rest = text;
+        while let Some((word, behind)) = rest.split_first_chunk::<8>() {
             hash = mix(hash.rotate_left(23), u64::from_le_bytes(*word));
-            text = rest;
+            rest = behind;
         }
-        text.iter().fold(hash, |hash, byte| mix(hash.rotate_left(5), u64::from(*byte)))
+        match (text.last_chunk::<8>(), text.first_chunk::<4>(), text.last_chunk::<4>()) {
+            (Some(_), ..) if rest.is_empty() => hash,
+            (Some(word), ..) => mix(hash.rotate_left(23), u64::from_le_bytes(*word)),
+            (None, Some(first), Some(last)) => {
+                let word = u64::from(u32::from_le_bytes(*first)) << 32;
+                mix(hash.rotate_left(23), word | u64::from(u32::from_le_bytes(*last)))
+            }
+            _ => rest.iter().fold(hash, |hash, byte| mix(hash.rotate_left(5), u64::from(*byte))),
+        }
     };
     let of_name = add(0, name);
     let of_field = add(of_name, value);

@@ -74,6 +74,24 @@ const PLACES: usize = 256;
 /// For each hash: the first index with that name; 0: none.
 static INDEX: [u8; PLACES] = index();
 
+/// For each entry that is the first with its name: how many entries with that name have a value.
+static WITH_VALUE: [u8; COUNT] = with_value();
+
+const fn with_value() -> [u8; COUNT] {
+    let mut counts = [0; COUNT];
+    let (mut entry, mut first) = (0, 0);
+    while entry < COUNT {
+        if !is_equal(ENTRIES[entry].0.as_bytes(), ENTRIES[first].0.as_bytes()) {
+            first = entry;
+        }
+        if !ENTRIES[entry].1.is_empty() {
+            counts[first] += 1;
+        }
+        entry += 1;
+    }
+    counts
+}
+
 /// Lengths and three bytes tell all names apart but a few.
 const fn hash(name: &[u8]) -> usize {
     let (len, last) = (name.len(), name[name.len() - 1] as usize);
@@ -125,10 +143,9 @@ pub(super) fn find(name: &[u8], value: &[u8]) -> Found {
     while INDEX[place] != 0 {
         let first = usize::from(INDEX[place]);
         if ENTRIES[first - 1].0.as_bytes() == name {
-            let same = ENTRIES[first - 1..].iter().take_while(|entry| entry.0.as_bytes() == name);
-            let mut fields = (first..).zip(same);
-            let field = fields.find(|(_, entry)| entry.1.as_bytes() == value && !value.is_empty());
-            return field.map_or(Found::Name(first), |(index, _)| Found::Field(index));
+            let with_value = &ENTRIES[first - 1..][..usize::from(WITH_VALUE[first - 1])];
+            let same = with_value.iter().position(|entry| entry.1.as_bytes() == value);
+            return same.map_or(Found::Name(first), |at| Found::Field(first + at));
         }
         place = (place + 1) % PLACES;
     }

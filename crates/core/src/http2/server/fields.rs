@@ -31,6 +31,49 @@ impl FieldBlock<'_> {
     }
 }
 
+impl FieldBlock<'_> {
+    /// `:status`. The common ones stand in the static table.
+    #[inline]
+    pub(super) fn status(&mut self, status: u16) {
+        let indexed = match status {
+            200 => 0x88,
+            204 => 0x89,
+            206 => 0x8a,
+            304 => 0x8b,
+            400 => 0x8c,
+            404 => 0x8d,
+            500 => 0x8e,
+            _ => {
+                return self.add(b":status", digits(status.into(), &mut [0; 20]), Indexing::Without);
+            }
+        };
+        self.out.push(indexed);
+    }
+
+    /// `content-length`: its name by the static table, its digits as they are, which is at most a few bytes longer than coded.
+    #[inline]
+    pub(super) fn content_length(&mut self, length: u64) {
+        let mut buffer = [0; 20];
+        let digits = digits(length, &mut buffer);
+        self.out.extend_from_slice(&[0x0f, 28 - 15, digits.len() as u8]);
+        self.out.extend_from_slice(digits);
+    }
+}
+
+/// The decimal digits of a number.
+#[inline]
+fn digits(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
+    let mut at = buffer.len();
+    loop {
+        at -= 1;
+        buffer[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &buffer[at..];
+        }
+    }
+}
+
 impl FieldWriter for FieldBlock<'_> {
     /// Fields about the connection do not exist in HTTP/2 (RFC 9113 §8.2.2), and are left out.
     #[inline]

@@ -48,7 +48,7 @@ impl Stream<'_> {
         encode::headers(self.id, is_last, *frame_max, self.link.output(), |out| {
             fields_out.begin(out);
             let mut block = FieldBlock { encoder: Some(fields_out), out };
-            block.add(b":status", &decimal::<3>(status.into()), Indexing::Without);
+            block.status(status);
             fields(&mut block);
         });
     }
@@ -118,23 +118,6 @@ impl Stream<'_> {
         }
         self.state.give_back(self.link, held);
     }
-}
-
-/// Digits with leading zeros.
-fn decimal<const N: usize>(mut number: u64) -> [u8; N] {
-    let mut digits = [b'0'; N];
-    for digit in digits.iter_mut().rev() {
-        *digit += (number % 10) as u8;
-        number /= 10;
-    }
-    digits
-}
-
-/// `content-length` with this value.
-fn content_length(block: &mut FieldBlock<'_>, length: u64) {
-    let digits = decimal::<20>(length);
-    let first = digits.iter().position(|digit| *digit != b'0').unwrap_or(19);
-    block.add(b"content-length", &digits[first..], Indexing::Without);
 }
 
 impl protocol::Stream for Stream<'_> {
@@ -310,7 +293,7 @@ impl protocol::Stream for Stream<'_> {
             block.add(b"date", date, Indexing::Incremental);
             fields(block);
             if let Some(length) = length {
-                content_length(block, length);
+                block.content_length(length);
             }
         });
         if follows {

@@ -151,6 +151,12 @@ impl Streams {
         self.first.1
     }
 
+    /// Whether an exchange belongs to a stream, and not to the connection as a whole.
+    #[inline]
+    pub(super) fn is_divided(&self) -> bool {
+        self.first.0 != StreamId::CONNECTION || !self.more.is_empty()
+    }
+
     /// Those of further streams.
     #[inline]
     pub(super) fn more(&self) -> &[(StreamId, u32)] {
@@ -175,7 +181,7 @@ impl Streams {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn open(&mut self, stream: StreamId, id: ConnId, exchanges: &mut Exchanges) -> u32 {
         if stream == StreamId::CONNECTION {
             return self.first.1;

@@ -196,8 +196,15 @@ impl<'w, C: Clock, P: Protocol> ConnectionMut<'w, C, P> {
         demand
     }
 
+    /// Closes the stream of the exchange if it is over.
+    #[inline(never)]
+    fn close_if_over(&mut self) {
+        if self.exchange().stream.is_over() {
+            self.close_stream();
+        }
+    }
+
     /// The stream of the exchange is over: its record is free for another.
-    #[cold]
     fn close_stream(&mut self) {
         let target = self.exchange().cancel();
         self.connection.streams.close(self.at, self.exchanges);

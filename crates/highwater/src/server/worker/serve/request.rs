@@ -283,6 +283,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             self.is_dropping = true; // A panic is caught once for all requests of a delivery, as elsewhere here.
             drop(outcome);
             self.is_dropping = false;
+            if self.connection.streams.is_divided() {
+                self.close_if_over(); // The next stream finds this record free, and in the CPU's cache.
+            }
         } else {
             if matches!(rest, Rest::Upgrade(_)) {
                 // What goes on behind the answer has its place within the route's limit.
