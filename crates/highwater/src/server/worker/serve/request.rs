@@ -312,6 +312,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             protocol.drain(link, self.parts.turn.now);
         }
         self.exchange().refuse(target, reason, number, response);
+        if self.connection.streams.is_divided() {
+            self.close_if_over();
+        }
     }
 }
 
