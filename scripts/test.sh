@@ -106,6 +106,18 @@ check_features() {
   done
 }
 
+# They are a workspace of their own, which nothing else builds. To run them takes a nightly compiler (scripts/fuzz.sh); to check
+# them does not, but libFuzzer, which they link with, is C++.
+check_fuzz() {
+  local compiler=${CXX:-c++}
+  # What cargo says about it takes two screens.
+  command -v "${compiler%% *}" >/dev/null || {
+    echo "test.sh: the fuzz targets need a C++ compiler, and there is no $compiler; scripts/test-deps.sh installs one" >&2
+    return 1
+  }
+  CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/fuzz cargo check --manifest-path fuzz/Cargo.toml --bins --locked --quiet
+}
+
 check_documentation() {
   RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 }
@@ -206,6 +218,7 @@ lane() {
     computing)
       # First what uses one core: the other lane's first tests do the same.
       part "each feature alone" check_features
+      part "fuzz targets" check_fuzz
       part "documentation" check_documentation
       part "tests and doc tests" test_lane "$1"
       part "simulation, $seeds seeds" simulate
