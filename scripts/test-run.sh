@@ -30,11 +30,11 @@ lane_of() {
 
     # Unit tests of services: models and simulations.
     highwater-ingest/highwater_ingest | highwater-search/highwater_search | highwater-todos/highwater_todos) echo computing ;;
-    # Kafka, Postgres, Redis, nginx, HAProxy, Prometheus, Chromium. One after the other: the first three would crowd memory.
+    # Kafka, Postgres, Redis, Chromium; one binary after the other, since a broker and a browser need memory.
     highwater-batcher/kafka | highwater-example-postgres/* | highwater-ingest/* | highwater-search/* | highwater-todos/*) echo waiting ;;
-    highwater-tests/browser | highwater-tests/deploy | highwater/response_cache_redis) echo waiting ;;
+    highwater-tests/browser | highwater/response_cache_redis) echo waiting ;;
     # Deadlines, drains and probes of real servers, and what clients see meanwhile.
-    highwater-tests/callers | highwater-tests/conformance_drivers | highwater-tests/listeners | highwater-tests/robustness) echo waiting ;;
+    highwater-tests/callers | highwater-tests/listeners | highwater-tests/robustness) echo waiting ;;
     highwater-cli/load | highwater-cli/load_mix | highwater-cli/load_wire | highwater-cli/top) echo waiting ;;
     highwater/hooks | highwater/lifecycle | highwater/runtime | highwater/tls_certificates) echo waiting ;;
     highwater/websocket_clients | highwater-example-axum/both | highwater-example-axum/process) echo waiting ;;

@@ -225,7 +225,7 @@ lane() {
   case $1 in
     waiting | alone) part "tests" test_lane "$1" --tests ;;
     computing)
-      # First what uses one core: the other lane's first tests do the same.
+      # First what uses one core. When the other lane has ended, the rest uses both.
       part "each feature alone" check_features
       part "fuzz targets" check_fuzz
       part "documentation" check_documentation
