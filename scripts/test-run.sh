@@ -17,31 +17,28 @@ main() {
   exec "$@"
 }
 
-# The lane of PACKAGE/BINARY. `scripts/test.sh` says what each of them is for. A name that is not here, such as that of a
-# new test, only computes; a test that needs a clock or a server of another kind belongs to one of the others.
+# The lane of PACKAGE/BINARY. `scripts/test.sh` says what each of them is for. A name that is not here, such as that of a new
+# test, waits: that is right for it, if not quickest.
 lane_of() {
   case $1 in
-    # Doc tests: cargo runs them in this lane only.
-    */rust_out) echo computing ;;
-
     # They measure, and what else runs on the machine is in their figures: CPU time of the whole machine, goodput of
     # servers at several times their capacity, and who gets how much of it.
     highwater-cli/bench | highwater-cli/guard | highwater/admission | highwater/concurrency | highwater/fair) echo alone ;;
 
-    # Unit tests of services: models and simulations.
-    highwater-ingest/highwater_ingest | highwater-search/highwater_search | highwater-todos/highwater_todos) echo computing ;;
-    # Kafka, Postgres, Redis, Chromium; one binary after the other, since a broker and a browser need memory.
-    highwater-batcher/kafka | highwater-example-postgres/* | highwater-ingest/* | highwater-search/* | highwater-todos/*) echo waiting ;;
-    highwater-tests/browser | highwater/response_cache_redis) echo waiting ;;
-    # Deadlines, drains and probes of real servers, and what clients see meanwhile.
-    highwater-tests/callers | highwater-tests/listeners | highwater-tests/robustness) echo waiting ;;
-    highwater-cli/load | highwater-cli/load_mix | highwater-cli/load_wire | highwater-cli/top) echo waiting ;;
-    highwater/hooks | highwater/lifecycle | highwater/runtime | highwater/tls_certificates) echo waiting ;;
-    highwater/websocket_clients | highwater-example-axum/both | highwater-example-axum/process) echo waiting ;;
-    # The kernel's queues and timers.
-    highwater-sys/*) echo waiting ;;
+    # No server of theirs runs in real time: parsers, protocols, models, simulations, text, and what compiles.
+    highwater-core/* | highwater-journal/* | highwater-ui/* | highwater-batcher/simulation) echo computing ;;
+    highwater/inbox_model | highwater/cache_model | highwater-cli/book | highwater-cli/look) echo computing ;;
+    highwater-tests/conformance_core | highwater-tests/conformance_sim | highwater-tests/layering | highwater-tests/tidy) echo computing ;;
+    # It has one, but every timeout of that is ten minutes.
+    highwater-tests/conformance_drivers) echo computing ;;
+    # The kernel's queues and timers, in unit tests, too.
+    highwater-sys/highwater_sys) echo waiting ;;
+    # Unit tests of libraries.
+    "${1%/*}/$(tr - _ <<<"${1%/*}")" | highwater-cli/highwater) echo computing ;;
+    # Doc tests: cargo runs them in this lane only.
+    */rust_out) echo computing ;;
 
-    *) echo computing ;;
+    *) echo waiting ;;
   esac
 }
 

@@ -5,9 +5,9 @@
 # Most of the time goes to test binaries, which run in two lanes beside each other, and a third after them (which of them a
 # binary belongs to, scripts/test-run.sh says):
 #
-#   waiting     tests that wait for deadlines, servers and brokers, and leave the cores idle meanwhile
-#   computing   everything that needs nothing but a core: checks that compile, all other tests, the doc tests. It yields to the
-#               first lane, whose tests look at clocks.
+#   waiting     tests of real servers: they wait for deadlines, processes and brokers, and leave the cores idle meanwhile
+#   computing   what needs nothing but a core: checks that compile, parsers, models, simulations, the doc tests. It yields to
+#               the first lane, whose tests look at clocks
 #   alone       tests that measure the machine, and would measure the other lanes
 #
 #   SIM_SEEDS=300          how many seeds the simulator runs
