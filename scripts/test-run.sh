@@ -42,11 +42,11 @@ lane_of() {
   esac
 }
 
-# A test binary runs as many tests at once as there are cores. Those of the robustness tests mostly wait for deadlines: twice
-# as many at once keep two cores half busy.
+# A test binary runs as many tests at once as there are cores. Those of the robustness tests mostly wait for deadlines: three
+# times as many at once keep two cores three fifths busy.
 threads_of() {
   case $1 in
-    highwater-tests/robustness) echo $((2 * $(nproc))) ;;
+    highwater-tests/robustness) echo $((3 * $(nproc))) ;;
   esac
 }
 
