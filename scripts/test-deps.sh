@@ -10,6 +10,7 @@ set -euo pipefail
 # The program or file | its package | its users.
 readonly needs='
 cc                  build-essential  Rust links with it, and the embedded SQLite is C
+c++                 build-essential  the fuzz targets link with libFuzzer, which is C++
 initdb              postgresql       the search service keeps its events in PostgreSQL if asked to
 promtool            prometheus       the metrics, rules and dashboards must be what Prometheus accepts; one scrapes a server
 python3             python3          what works on this machine is tried with it, and a server that the guard protects
@@ -57,7 +58,7 @@ main() {
 missing_packages() {
   local command package found=()
   while read -r command package _; do
-    [ -z "$command" ] || is_here "$command" || found+=("$package")
+    [ -z "$command" ] || is_here "$command" || [[ " ${found[*]} " == *" $package "* ]] || found+=("$package")
   done <<<"$needs"
   echo "${found[*]}"
 }

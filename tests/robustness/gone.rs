@@ -19,8 +19,11 @@ on_each_transport!(
     a_stopped_process_disconnects_no_client,
 );
 
-/// Far from a bound of five seconds, and far from none.
-const AT_ONCE: Duration = Duration::from_secs(2);
+/// Far more than it takes on a busy machine, and far less than the minute after which the server would notice anyway.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
+/// For what must be noticed before a half-closed connection has been open for long enough.
+const HALF_CLOSED_LATE: [&str; 2] = ["--half-closed-timeout", "60s"];
 
 fn post(path: &str, length: usize) -> Vec<u8> {
     format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n").into_bytes()
@@ -46,7 +49,7 @@ fn until_begun(server: &Process, count: usize) {
 /// Purpose: a client that resets its connection is noticed at once while its handler waits, its
 /// upload is paused, or its stream is silent, with 100 KiB pipelined behind its request or none.
 fn resets_are_noticed_at_once(transport: Transport) {
-    let server = transport.serve(&[]);
+    let server = transport.serve(&HALF_CLOSED_LATE);
     let pipelined = [get("/wait?ms=60000"), get("/").repeat(4000)].concat();
     let ways: [(&str, Vec<u8>); 6] = [
         ("waits", get("/wait?ms=60000")),
@@ -88,7 +91,7 @@ fn closed_tabs_leave_nothing_behind(transport: Transport) {
     let tabs: Vec<Client> = (0..100).map(|number| ask(&server, &get(paths[number % 2]))).collect();
     until_begun(&server, 100);
     drop(tabs);
-    assert!(within(Duration::from_secs(4), || has_no_clients(&server)));
+    assert!(within(AT_ONCE, || has_no_clients(&server)));
     let counts = server.get("/counts").text().to_owned();
     assert_eq!(counts, "begun 100 finished 0 dropped 100");
     assert!(within(AT_ONCE, || server.descriptors() <= before), "{}", server.descriptors());
@@ -99,14 +102,14 @@ fn closed_tabs_leave_nothing_behind(transport: Transport) {
 /// Purpose: a client that has finished sending is still answered, if its answer comes within the
 /// half-closed timeout; the time counts from the last progress.
 fn half_closed_clients_are_bounded(transport: Transport) {
-    let server = transport.serve(&["--half-closed-timeout", "1s"]);
+    let server = transport.serve(&["--half-closed-timeout", "2s"]);
     for path in ["/wait?ms=300", "/block?ms=300"] {
         let mut client = ask(&server, &get(path));
         client.finish();
         assert_eq!(client.answer().status, 200, "{path}");
         assert!(client.is_closed_in_silence());
     }
-    // Three requests of 700 ms: each has its own time.
+    // Three requests of 700 ms, more than two seconds: each has its own time.
     let mut client = ask(&server, &get("/wait?ms=700").repeat(3));
     client.finish();
     (0..3).for_each(|_| assert_eq!(client.answer().text(), "waited 700"));
@@ -115,20 +118,20 @@ fn half_closed_clients_are_bounded(transport: Transport) {
     let mut client = ask(&server, &body);
     client.finish();
     assert_eq!(client.answer().text(), "300000");
-    for path in ["/wait?ms=60000", "/block?ms=3000"] {
+    for path in ["/wait?ms=60000", "/block?ms=60000"] {
         let mut client = ask(&server, &get(path));
         client.finish();
         let begun = Instant::now();
         assert!(client.try_answer().is_err(), "{path}: a reset");
         let passed = begun.elapsed();
-        assert!(passed >= Duration::from_millis(900) && passed < AT_ONCE, "{path}: {passed:?}");
+        assert!(passed >= Duration::from_millis(1900) && passed < AT_ONCE, "{path}: {passed:?}");
     }
 }
 
 /// Purpose: an event stream ends at once when its client closes: 56 of them, one after the other,
 /// leave room for new clients in a server with 120 descriptors.
 fn event_streams_end_with_their_clients(transport: Transport) {
-    let server = transport.serve_within(Some(120), &[]);
+    let server = transport.serve_within(Some(120), &HALF_CLOSED_LATE);
     for _ in 0..56 {
         let mut client = ask(&server, &get("/events"));
         assert!(client.hear().expect("the first event"));
@@ -144,7 +147,7 @@ fn event_streams_end_with_their_clients(transport: Transport) {
 
 /// Purpose: an upgraded connection whose protocol no longer reads ends at once when its client closes.
 fn deaf_protocols_end_with_their_clients(transport: Transport) {
-    let server = transport.serve(&[]);
+    let server = transport.serve(&HALF_CLOSED_LATE);
     let request =
         b"GET /upgrade-deaf HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: deaf\r\n\r\n";
     for _ in 0..20 {
@@ -158,7 +161,7 @@ fn deaf_protocols_end_with_their_clients(transport: Transport) {
 /// Purpose: a handler that asks for it learns at once that its client has finished sending, and can still
 /// answer.
 fn handlers_learn_that_their_client_has_gone(transport: Transport) {
-    let server = transport.serve(&[]);
+    let server = transport.serve(&HALF_CLOSED_LATE);
     let mut client = ask(&server, &get("/learns"));
     std::thread::sleep(Duration::from_millis(100));
     client.finish();

@@ -25,6 +25,9 @@ on_each_transport!(
     metrics_add_up,
 );
 
+/// Far more than anything here takes on a busy machine, and far less than the minute of a handler that waits.
+const SOON: Duration = Duration::from_secs(20);
+
 /// Purpose: 1 000 panics, in handlers of each kind, become 500s on connections that stay open, in a
 /// process that continues and does not grow.
 fn panics_are_answers(transport: Transport) {
@@ -62,16 +65,16 @@ fn abandoned_futures_are_dropped(transport: Transport) {
             })
             .collect();
         let have_begun = || counts().starts_with(begun);
-        assert!(within(Duration::from_secs(2), have_begun), "{}", counts());
+        assert!(within(SOON, have_begun), "{}", counts());
         clients.into_iter().for_each(Client::reset);
     };
     abandon("/wait?ms=60000", "begun 100 ");
     let is_dropped = || counts() == "begun 100 finished 0 dropped 100";
-    assert!(within(Duration::from_secs(2), is_dropped), "{}", counts());
+    assert!(within(SOON, is_dropped), "{}", counts());
     abandon("/wait-detached?ms=2000", "begun 200 ");
     let is_finished = || counts() == "begun 200 finished 100 dropped 100";
-    assert!(within(Duration::from_secs(4), is_finished), "{}", counts());
-    assert!(within(Duration::from_secs(2), || server.metric("http_connections_active") == 0.0));
+    assert!(within(SOON, is_finished), "{}", counts());
+    assert!(within(SOON, || server.metric("http_connections_active") == 0.0));
 }
 
 /// Purpose: a handler that exceeds its route's timeout becomes a 503 on a connection that stays
@@ -79,12 +82,12 @@ fn abandoned_futures_are_dropped(transport: Transport) {
 fn timeouts_are_answers(transport: Transport) {
     let server = transport.serve(&[]);
     let mut client = server.connect();
-    for path in ["/wait-limited?ms=60000", "/block-limited?ms=1000"] {
+    for path in ["/wait-limited?ms=60000", "/block-limited?ms=60000"] {
         let begun = Instant::now();
         let answer = client.get(path);
         assert_eq!((answer.status, answer.header("connection")), (503, None), "{path}");
         let passed = begun.elapsed();
-        let expected = Duration::from_millis(290)..Duration::from_millis(900);
+        let expected = Duration::from_millis(290)..SOON;
         assert!(expected.contains(&passed), "{path}: after {passed:?}");
     }
     assert_eq!(client.get("/wait-limited?ms=10").text(), "waited 10");
@@ -187,13 +190,13 @@ fn detached_handlers_outlive_deadlines(transport: Transport) {
     };
     for _ in 0..3 {
         // On one connection: each leaves its handler behind, and none is taken for another.
-        client.send(ask("/wait-detached?ms=1500")).expect("open");
+        client.send(ask("/wait-detached?ms=3000")).expect("open");
         assert_eq!(client.answer().status, 503);
     }
     assert_eq!(client.get("/counts").text(), "begun 3 finished 0 dropped 0");
     let counts = || server.get("/counts").text().to_owned();
     let is_finished = || counts() == "begun 3 finished 3 dropped 0";
-    assert!(within(Duration::from_secs(4), is_finished), "{}", counts());
+    assert!(within(SOON, is_finished), "{}", counts());
     client.send(ask("/wait?ms=1500")).expect("open");
     assert_eq!(client.answer().status, 503);
     assert_eq!(counts(), "begun 4 finished 3 dropped 1");
@@ -260,7 +263,7 @@ fn upgrades(transport: Transport) {
         client.finish();
         assert_eq!(client.rest().expect("an orderly end"), [b"early\0late", &large[..]].concat());
     }
-    assert!(within(Duration::from_secs(2), || server.metric("http_connections_active") == 0.0));
+    assert!(within(SOON, || server.metric("http_connections_active") == 0.0));
 }
 
 /// Purpose: HTTP/1.0 closes after each answer, unless it asks to be kept alive.
@@ -320,7 +323,7 @@ fn metrics_add_up(transport: Transport) {
     refused.send(b"GET / HTTP/1.1\r\n\r\n").expect("open");
     assert_eq!(refused.answer().status, 400);
     drop((client, refused));
-    assert!(within(Duration::from_secs(2), || server.metric("http_connections_active") == 0.0));
+    assert!(within(SOON, || server.metric("http_connections_active") == 0.0));
     let page = server.metrics_page();
     let sum = |prefix: &str| -> f64 {
         let lines = page.lines().filter(|line| line.starts_with(prefix));

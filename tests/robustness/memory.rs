@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use highwater_testkit::{Client, Process, get, within};
+use highwater_testkit::{Client, PATIENCE, Process, get, within};
 use highwater_tests::server::warm_up;
 
 use crate::{Transport, on_each_transport};
@@ -172,7 +172,7 @@ fn bodies_of_all_connections(transport: Transport) {
     };
     assert_eq!(whole("/stream"), 200, "what is streamed needs next to nothing");
     drop(kept);
-    assert!(within(Duration::from_secs(5), || held() == 0.0), "{} are left", held());
+    assert!(within(PATIENCE, || held() == 0.0), "{} are left", held());
     assert_eq!(whole("/"), 200);
-    assert!(within(Duration::from_secs(5), || held() == 0.0), "{} are left", held());
+    assert!(within(PATIENCE, || held() == 0.0), "{} are left", held());
 }

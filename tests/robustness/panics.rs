@@ -1,8 +1,6 @@
 //! Panics and invalid answers: each ends or corrects one request, and nothing else.
 
-use std::time::Duration;
-
-use highwater_testkit::{Answer, Client, Process, get, within};
+use highwater_testkit::{Answer, Client, PATIENCE, Process, get, within};
 
 use crate::{Transport, on_each_transport};
 
@@ -67,7 +65,7 @@ fn a_panic_ends_one_request(transport: Transport) {
         assert_alive(&server, path);
     }
     let told = |path: &str| server.said().contains(&format!("route=/bomb/{path}"));
-    assert!(within(Duration::from_secs(2), || told("payload")), "{}", server.said());
+    assert!(within(PATIENCE, || told("payload")), "{}", server.said());
     // All but the one of a task, which is Tokio's to catch.
     let expected = 2.0 * (cases.len() - 1) as f64;
     let counted = server.metric("http_handler_panics_total");
@@ -95,7 +93,7 @@ fn what_is_left_behind_may_panic(transport: Transport) {
         assert_alive(&server, path); // Behind this, all of them have begun.
         clients.into_iter().for_each(Client::reset);
         assert!(
-            within(Duration::from_secs(4), || server.metric("http_connections_active") == 0.0),
+            within(PATIENCE, || server.metric("http_connections_active") == 0.0),
             "{path}: {}",
             server.metric("http_connections_active")
         );
@@ -105,7 +103,7 @@ fn what_is_left_behind_may_panic(transport: Transport) {
     client.send(get("/bomb/hold")).expect("open");
     assert_alive(&server, "hold");
     server.signal("TERM");
-    let status = server.ends_within(Duration::from_secs(10));
+    let status = server.ends_within(PATIENCE);
     assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", server.said());
 }
 
@@ -126,7 +124,7 @@ fn upgrades_may_panic(transport: Transport) {
     let mut client = ask("upgraded-holds");
     assert_eq!(client.answer().status, 101);
     client.reset();
-    assert!(within(Duration::from_secs(4), || server.metric("http_connections_active") == 0.0));
+    assert!(within(PATIENCE, || server.metric("http_connections_active") == 0.0));
     assert_alive(&server, "upgraded-holds");
 }
 
@@ -164,7 +162,7 @@ fn invalid_answers_are_never_sent(transport: Transport) {
         assert_eq!(client.answer().text(), "OK", "behind {path}");
     }
     let teaches = || server.said().contains("return a status from 200 on");
-    assert!(within(Duration::from_secs(2), teaches), "{}", server.said());
+    assert!(within(PATIENCE, teaches), "{}", server.said());
 }
 
 /// Purpose: a client that did not ask for another protocol is not switched to it (RFC 9110 §7.8),

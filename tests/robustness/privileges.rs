@@ -2,10 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use highwater_sys::capability::{self, Capability};
-use highwater_testkit::{Process, within};
+use highwater_testkit::{PATIENCE, Process, within};
 use highwater_tests::server::serve;
 
 /// What a thread of a process may do: its name, and its permitted and effective capabilities.
@@ -54,7 +53,7 @@ fn every_thread_gives_up_its_rights() {
             _ => Vec::new(),
         };
         // A thread gives up its rights as the first thing it does.
-        let given_up = within(Duration::from_secs(2), || holders() == expected);
+        let given_up = within(PATIENCE, || holders() == expected);
         assert!(given_up, "{gate}: {:?} keep theirs", holders());
         let names: Vec<String> = threads(&server).into_iter().map(|(name, _)| name).collect();
         println!("{gate}: of {names:?}, {expected:?} keep rights");

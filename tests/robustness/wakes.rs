@@ -55,7 +55,7 @@ fn hears_after(transport: Transport, request: &[u8], first: impl Fn(&mut Client)
         first(&mut client);
         client.reset();
         let is_idle = || server.metric("http_connections_active") == 0.0;
-        assert!(within(Duration::from_secs(2), is_idle), "the reset was noticed");
+        assert!(within(SOON, is_idle), "the reset was noticed");
         hears(server, transport);
     }
 }
