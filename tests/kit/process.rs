@@ -41,25 +41,47 @@ impl Process {
     /// # Panics
     /// As [`Process::start`].
     pub fn start_until(command: &mut Command, begun: &str) -> Process {
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        Process::of(child, begun)
+        let mut process = Process::start_unready(command);
+        process.begins(begun);
+        process
     }
 
     /// The same for a program that runs already; its standard error is piped.
     ///
     /// # Panics
     /// As [`Process::start`].
-    pub fn of(mut child: Child, begun: &str) -> Process {
+    pub fn of(child: Child, begun: &str) -> Process {
+        // From here on it is killed if anything fails.
+        let mut process = Process::unready(child);
+        process.begins(begun);
+        process
+    }
+
+    /// Starts one that has to wait before it serves; [`Process::begins`] waits for that.
+    ///
+    /// # Panics
+    /// If there is no such program.
+    pub fn start_unready(command: &mut Command) -> Process {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Process::unready(child)
+    }
+
+    fn unready(mut child: Child) -> Process {
         let log = Log::of(child.stderr.take().expect("it is piped"));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        // From here on it is killed if anything fails.
-        let mut process = Process { child, log, address: any, metrics: None };
-        let line = process.wait_for(|line| line.contains(begun));
-        process.metrics = field(&line, "metrics");
-        let address = field(&line, "address").or(process.metrics);
-        process.address = address.unwrap_or_else(|| panic!("it says no address: {line}"));
-        process
+        Process { child, log, address: any, metrics: None }
+    }
+
+    /// Waits until it says `begun`, with its addresses.
+    ///
+    /// # Panics
+    /// As [`Process::start`].
+    pub fn begins(&mut self, begun: &str) {
+        let line = self.wait_for(|line| line.contains(begun));
+        self.metrics = field(&line, "metrics");
+        let address = field(&line, "address").or(self.metrics);
+        self.address = address.unwrap_or_else(|| panic!("it says no address: {line}"));
     }
 
     /// The next line of its log that satisfies `wanted`.

@@ -277,10 +277,12 @@ fn redis_hangs() {
     let before = Instant::now();
     assert!(!is_kept(&client.get("/")), "it does not answer");
     let first = before.elapsed();
-    assert!(first >= DEADLINE / 2 && first < DEADLINE * 10, "{first:?}");
+    // Half of what fifty deadlines are: far more than a busy machine takes for fifty requests.
+    let most = DEADLINE * 25;
+    assert!(first >= DEADLINE / 2 && first < most, "{first:?}");
     let before = Instant::now();
     (0..50).for_each(|_| assert!(!is_kept(&client.get("/"))));
-    assert!(before.elapsed() < DEADLINE * 10, "nobody waits any more: {:?}", before.elapsed());
+    assert!(before.elapsed() < most, "nobody waits any more: {:?}", before.elapsed());
     redis.signal("-CONT");
     kept(&client);
 }

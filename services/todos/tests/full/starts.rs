@@ -1,8 +1,6 @@
 //! Starts with a store that cannot be used: the log says why.
 
 use std::process::{Command, Output};
-use std::thread;
-use std::time::Duration;
 
 use highwater_testkit::{Process, program};
 use highwater_todos::store::Store as _;
@@ -50,10 +48,10 @@ fn a_store_that_is_read_only() {
          ALTER ROLE full_read_only SET default_transaction_read_only = on",
     );
     let theirs = url.replace("//highwater@", "//full_read_only@");
-    let service = thread::spawn(move || Process::start(&mut command(&theirs)));
-    thread::sleep(Duration::from_secs(2));
+    let mut service = Process::start_unready(&mut command(&theirs));
+    service.wait_for(|line| line.contains("the start waits for the store"));
     sql(&url, "ALTER ROLE full_read_only RESET default_transaction_read_only");
-    let said = service.join().expect("it has started").said();
-    assert!(said.contains("the start waits for the store"), "{said}");
+    service.begins(" serving ");
+    let said = service.said();
     assert!(said.contains("give DATABASE_URL of the primary"), "{said}");
 }
