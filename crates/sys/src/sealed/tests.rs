@@ -1,3 +1,5 @@
+//! Sealed files, and what the drivers make of them.
+
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
