@@ -53,6 +53,8 @@ mod probe;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod process;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+pub mod sealed;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod signal;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod socket;
@@ -68,7 +70,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 #[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
-pub use elsewhere::{bpf, capability, clock, cpu, limits, signal};
+pub use elsewhere::{bpf, capability, clock, cpu, limits, sealed, signal};
 #[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
 use elsewhere::{inherited, listen_queue, listener, probe, socket, unix, wake};
 

@@ -24,6 +24,17 @@ pub fn descriptors() -> io::Result<DescriptorLimit> {
     Ok(DescriptorLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
 }
 
+/// `RLIMIT_FSIZE`: the largest file that this process may write, bytes.
+///
+/// # Errors
+/// Whatever `getrlimit(2)` reports.
+pub(crate) fn file_size() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for writes for the duration of the call.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) })?;
+    Ok(limit.rlim_cur)
+}
+
 /// Raises the soft limit to the hard one, for the whole process, and returns the limit in force.
 ///
 /// # Errors

@@ -10,7 +10,9 @@ use std::time::Duration;
 use crate::call::check;
 use crate::listen_queue::ListenQueue;
 use crate::portable::{Plain, Stream};
-use crate::socket::{RawAddr, bind, listen, set_option, set_socket_option, socket};
+use crate::socket::{
+    RawAddr, bind, listen, set_nonblocking, set_option, set_socket_option, socket,
+};
 
 /// A listening socket: TCP, or a Unix stream socket.
 ///
@@ -219,10 +221,7 @@ impl Listener {
 
     /// Sets whether accepting returns at once if no connection waits.
     pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        let on = i32::from(nonblocking);
-        // SAFETY: FIONBIO reads one int, which lives until the call returns.
-        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::FIONBIO, &raw const on) })?;
-        Ok(())
+        set_nonblocking(self.fd.as_raw_fd(), nonblocking)
     }
 }
 

@@ -116,6 +116,14 @@ pub(crate) fn reset_on_close(fd: RawFd) {
     let _ = set_socket_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger);
 }
 
+/// Sets whether calls return at once where they would wait.
+pub(crate) fn set_nonblocking(fd: RawFd, nonblocking: bool) -> io::Result<()> {
+    let on = i32::from(nonblocking);
+    // SAFETY: FIONBIO reads one int, which lives until the call returns.
+    check(unsafe { libc::ioctl(fd, libc::FIONBIO, &raw const on) })?;
+    Ok(())
+}
+
 /// Sends FIN and continues reading.
 pub(crate) fn finish_sending(fd: RawFd) {
     // SAFETY: takes no pointers. Fails only if the connection is gone, which reading will report.

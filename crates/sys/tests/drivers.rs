@@ -97,32 +97,6 @@ on_each! {
     }
 }
 
-/// A slow reader of `output`, then FIN: everything arrives, and progress is reported on the way.
-fn slow_reader<D: Subject>(output: Output, then: Then) {
-    let mut rig = Rig::<D>::new();
-    let (mut client, id) = rig.accepted();
-    let expected = [&output.bytes[..], &output.tail[..]].concat();
-    rig.send_output(id, output, then);
-    rig.until_seen(&Seen::Progress(id));
-    rig.settle();
-    assert!(!rig.log.contains(&Seen::Sent(id)), "the client has read nothing yet");
-    let reader = thread::spawn(move || {
-        let mut all = vec![0; expected.len()];
-        client.read_exact(&mut all).unwrap();
-        (all == expected, client)
-    });
-    rig.until_seen(&Seen::Sent(id));
-    let (equal, mut client) = reader.join().unwrap();
-    assert!(equal);
-    assert!(rig.count(|seen| *seen == Seen::Progress(id)) > 1);
-    if then == Then::Close {
-        rig.until_seen(&Seen::Closed(id));
-        assert_eq!(client.read(&mut [0]).unwrap(), 0);
-    } else {
-        assert!(rig.log.last() == Some(&Seen::Sent(id)));
-    }
-}
-
 on_each! {
     /// Purpose: 20 MB of own bytes survive short sends.
     fn slow_reader_of_bytes<D>() {

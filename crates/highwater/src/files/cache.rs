@@ -2,12 +2,17 @@
 //!
 //! It does not know whether a file has changed since: who asks compares the states. So what it answers is as new as the
 //! disk, at the price of one `stat` per request.
+//!
+//! Content of some length moves to a sealed file in memory when it is asked for again: from there the kernel sends it
+//! without a copy. It stays the same `Bytes` to everything else. Content that is asked for once does not move, since that
+//! takes a copy and a descriptor.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
+use highwater_sys::sealed::{SEALED_BYTES_MIN, seal};
 use http::HeaderValue;
 
 use super::disk::State;
@@ -25,6 +30,20 @@ pub(super) struct Small {
     pub(super) tag: HeaderValue,
     pub(super) modified: HeaderValue,
     pub(super) content: Bytes,
+    /// Whether its content is in a sealed file, or could not be moved there.
+    is_settled: AtomicBool,
+}
+
+impl Small {
+    pub(super) fn new(
+        state: State,
+        [tag, modified]: [HeaderValue; 2],
+        content: impl Into<Bytes>,
+    ) -> Self {
+        let content = content.into();
+        let is_settled = AtomicBool::new(content.len() < SEALED_BYTES_MIN);
+        Small { state, tag, modified, content, is_settled }
+    }
 }
 
 /// What was found at a place.
@@ -69,6 +88,22 @@ impl Cache {
             entry.is_used.store(true, Ordering::Relaxed);
         }
         Some(entry.known.clone())
+    }
+
+    /// The same file, which is asked for again: from now on with its content in a sealed file, if it is large enough, and
+    /// there are memory and descriptors for that.
+    pub(super) fn settle(&self, place: &str, small: Arc<Small>) -> Arc<Small> {
+        if small.is_settled.load(Ordering::Relaxed)
+            || small.is_settled.swap(true, Ordering::Relaxed)
+        {
+            return small;
+        }
+        let Ok(content) = seal(&small.content) else { return small };
+        let is_settled = AtomicBool::new(true);
+        let (state, tag, modified) = (small.state, small.tag.clone(), small.modified.clone());
+        let small = Arc::new(Small { state, tag, modified, content, is_settled });
+        self.put(place, Known::File(Arc::clone(&small)));
+        small
     }
 
     /// Keeps what was found, unless it is larger than all there is room for.
@@ -132,7 +167,7 @@ mod tests {
         };
         let value = HeaderValue::from_static("x");
         let content = Bytes::from(vec![0; size]);
-        Known::File(Arc::new(Small { state, tag: value.clone(), modified: value, content }))
+        Known::File(Arc::new(Small::new(state, [value.clone(), value], content)))
     }
 
     /// Purpose: files that are asked for stay while others pass through.
@@ -148,6 +183,61 @@ mod tests {
         assert!(cache.get("cold 999").is_some() && cache.get("cold 1").is_none());
     }
 
+    /// The inode of the file that is mapped where `content` lies.
+    #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+    fn mapped_file(content: &Bytes) -> Option<u64> {
+        let at = content.as_ptr().addr();
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("it is mounted");
+        let line = maps.lines().find(|line| {
+            let (start, rest) = line.split_once('-').expect("a range");
+            let (end, _) = rest.split_once(' ').expect("more fields");
+            let number = |text| usize::from_str_radix(text, 16).expect("an address");
+            (number(start)..number(end)).contains(&at)
+        })?;
+        line.split_ascii_whitespace().nth(4)?.parse().ok().filter(|inode| *inode != 0)
+    }
+
+    /// How many descriptors of this process are of that file.
+    #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+    fn descriptors_of(inode: u64) -> usize {
+        use std::os::unix::fs::MetadataExt;
+        let entries = std::fs::read_dir("/proc/self/fd").expect("it is mounted");
+        let inodes = entries.filter_map(|entry| std::fs::metadata(entry.ok()?.path()).ok());
+        inodes.filter(|metadata| metadata.ino() == inode).count()
+    }
+
+    /// Purpose: large content moves to a file in memory when it is asked for again, once; small content never does; and
+    /// the descriptor comes back when neither the cache nor an answer has the content any more.
+    #[test]
+    #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+    fn large_files_settle() {
+        let cache = Cache::new(2 * SEALED_BYTES_MIN);
+        let found = |place: &str| match cache.get(place) {
+            Some(Known::File(small)) => small,
+            other => panic!("{other:?}"),
+        };
+        for size in [SEALED_BYTES_MIN - 1, SEALED_BYTES_MIN] {
+            cache.put("f", file(size));
+            let first = found("f");
+            assert_eq!(mapped_file(&first.content), None);
+            let second = cache.settle("f", Arc::clone(&first));
+            let inode = mapped_file(&second.content);
+            assert_eq!(inode.is_some(), size == SEALED_BYTES_MIN, "{size}");
+            assert!(second.content == first.content && second.state == first.state);
+            let third = cache.settle("f", found("f"));
+            assert!(Arc::ptr_eq(&second, &third), "it settles once");
+            let Some(inode) = inode else { continue };
+            let answer = third.content.slice(100..);
+            drop((second, third));
+            assert_eq!(descriptors_of(inode), 1);
+            cache.put("other", file(2 * SEALED_BYTES_MIN - OVERHEAD_BYTES - "other".len()));
+            assert!(cache.get("f").is_none(), "there is no room for both");
+            assert_eq!(descriptors_of(inode), 1, "an answer is still being sent");
+            drop(answer);
+            assert_eq!(descriptors_of(inode), 0);
+        }
+    }
+
     proptest! {
         /// Purpose: the bytes are within their bound after any sequence of calls, and counted right.
         #[test]
@@ -156,9 +246,8 @@ mod tests {
             let content = file(0);
             let Known::File(sample) = &content else { unreachable!() };
             for (name, size) in puts {
-                let (tag, modified) = (sample.tag.clone(), sample.modified.clone());
-                let content = Bytes::from(vec![0; size]);
-                let small = Small { state: sample.state, tag, modified, content };
+                let fields = [sample.tag.clone(), sample.modified.clone()];
+                let small = Small::new(sample.state, fields, vec![0; size]);
                 cache.get(&format!("{}", name / 2));
                 cache.put(&format!("{name}"), Known::File(Arc::new(small)));
                 let inner = cache.inner.read().expect("it is not poisoned");

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  path ─▶ place.rs   a name below the root, or 404
-//!            ├─ cache.rs    small files, compared with the disk by one `stat`: answered on the worker
+//!            ├─ cache.rs    small files, compared with the disk by one `stat`: answered on the worker;
+//!            │              the larger of them are sent by the kernel without a copy
 //!            ├─ disk.rs     opened below the root, on the pool
 //!            │    ├─ small    read whole, and kept
 //!            │    └─ large    stream.rs: read off the worker, a piece at a time
@@ -85,6 +86,9 @@ const SIBLINGS: [(Coding, &str); 3] =
 /// the disk whether the file is still in the state in which it was read, so a change is seen by the next request. Everything
 /// else happens on the pool of [`blocking`](crate::blocking) handlers: a slow disk delays no other request. Larger files are
 /// read in pieces of 64 to 256 KiB while they are sent, two of which are in memory for each download.
+///
+/// Files in memory of 64 KiB or more that are asked for again take a descriptor each, at most 256 of them: so the kernel sends
+/// them over HTTP/1 without a copy.
 ///
 /// ```no_run
 /// use highwater::Router;
@@ -292,6 +296,7 @@ impl Files {
             match (self.cache.get(&name)?, state) {
                 (Known::Absent, None) => {}
                 (Known::File(small), Some(state)) if small.state == state => {
+                    let small = self.cache.settle(&name, small);
                     return Some(self.of_small(&small, place, coding));
                 }
                 _ => return None,
@@ -396,7 +401,7 @@ impl Files {
             }
             if before == state && content.len() as u64 == state.size {
                 let FileValidators { tag, modified_field: modified, .. } = validators(&state, name);
-                let small = Arc::new(Small { state, tag, modified, content });
+                let small = Arc::new(Small::new(state, [tag, modified], content));
                 if !state.is_fresh(SystemTime::now()) {
                     self.cache.put(name, Known::File(Arc::clone(&small)));
                 }

@@ -12,6 +12,7 @@ pub mod limits;
 pub(crate) mod listen_queue;
 pub(crate) mod listener;
 pub(crate) mod probe;
+pub mod sealed;
 pub mod signal;
 pub(crate) mod socket;
 pub(crate) mod unix;

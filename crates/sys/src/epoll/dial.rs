@@ -10,7 +10,7 @@ use std::time::Duration;
 use highwater_core::driver::{ConnId, Wait};
 use highwater_core::time::Clock;
 
-use super::selector::{Selector, receive, send};
+use super::selector::{Selector, receive, send_bytes};
 use super::slots::Token;
 use crate::call::check;
 use crate::clock::SystemClock;
@@ -171,7 +171,7 @@ impl EpollDialer {
             Message::Given(number) => &self.messages[number],
             Message::Written => &slot.state.written,
         };
-        let taken = match send(slot.fd, [&bytes[from..to], &[]]) {
+        let taken = match send_bytes(slot.fd, [&bytes[from..to], &[]]) {
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {

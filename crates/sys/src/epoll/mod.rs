@@ -219,25 +219,31 @@ impl Epoll {
 
 /// Sending.
 impl Epoll {
-    /// Writes the rest of the send in flight, once. Returns whether all is written.
+    /// Writes the rest of the send in flight, as far as the socket's buffer has room. Returns whether all is written.
     #[inline]
     fn write(&mut self, index: u32) -> io::Result<bool> {
         let slot = self.slots.at(index);
-        let rest = slot.rest();
-        let len = rest[0].len() + rest[1].len();
-        let taken = loop {
+        let before = slot.sent;
+        let is_whole = loop {
+            let rest = slot.rest();
+            let len = rest[0].len() + rest[1].len();
             match selector::send(slot.fd, rest) {
+                Ok(taken) => {
+                    slot.sent += taken.len;
+                    if taken.len == len || taken.is_full {
+                        break taken.len == len;
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break 0,
-                other => break other?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
+                Err(error) => return Err(error),
             }
         };
-        slot.sent += taken;
-        if taken == len {
+        if is_whole {
             slot.clear(BLOCKED | PROGRESSED);
             return Ok(true);
         }
-        slot.set(BLOCKED | if taken > 0 { PROGRESSED } else { 0 });
+        slot.set(BLOCKED | if slot.sent > before { PROGRESSED } else { 0 });
         self.watch(index, true)?;
         Ok(false)
     }

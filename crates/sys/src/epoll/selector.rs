@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::slots::Token;
 use crate::call::{check, check_size};
+use crate::sealed;
 
 /// How many events one wait takes. The next wait takes the rest.
 const EVENTS_MAX: usize = 512;
@@ -89,9 +90,29 @@ pub(super) fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     check_size(unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) })
 }
 
+/// How much of a send the kernel took.
+pub(super) struct Taken {
+    pub(super) len: usize,
+    /// If that is not all, the socket's buffer is full. Otherwise the rest is to be sent at once: no edge will come.
+    pub(super) is_full: bool,
+}
+
 /// Sends both parts, or as much of them as there is room for.
 #[inline]
-pub(super) fn send(fd: RawFd, parts: [&[u8]; 2]) -> io::Result<usize> {
+pub(super) fn send(fd: RawFd, parts: [&[u8]; 2]) -> io::Result<Taken> {
+    if let Some(place) = sealed::find(parts[1]) {
+        match place.send(fd, parts[0]) {
+            Ok(len @ 1..) => return Ok(Taken { len, is_full: false }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+            Ok(0) | Err(_) => {} // Then with a copy.
+        }
+    }
+    Ok(Taken { len: send_bytes(fd, parts)?, is_full: true })
+}
+
+/// The same, with a copy.
+#[inline]
+pub(super) fn send_bytes(fd: RawFd, parts: [&[u8]; 2]) -> io::Result<usize> {
     let [first, second] = parts;
     if second.is_empty() {
         // SAFETY: the part is valid for reads of its length.

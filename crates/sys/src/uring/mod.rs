@@ -26,6 +26,7 @@ pub(crate) mod dial;
 mod end;
 mod park;
 mod ring;
+mod sealed;
 mod slots;
 mod trial;
 mod watch;
@@ -47,8 +48,8 @@ use accept::Acceptor;
 use buffers::Buffers;
 use ring::Ring;
 use slots::{
-    ABANDONED, CANCELLING, CLOSE_QUEUED, CLOSING, EOF, HUNG_UP, IN_FLIGHT, Operation, RECEIVING,
-    RESET, Rest, SENDING, STARVED, Slots, Token,
+    ABANDONED, CANCELLING, CLOSE_QUEUED, CLOSING, DIRECT, EOF, HUNG_UP, IN_FLIGHT, Operation,
+    RECEIVING, RESET, Rest, SENDING, STARVED, Slots, Token,
 };
 pub(crate) use trial::try_out;
 
@@ -278,6 +279,7 @@ impl Uring {
                 // SAFETY: the slot keeps the bytes until `on_sent`.
                 unsafe { self.ring.send(fd, bytes, len, all, token) }
             }
+            Rest::Parts(_) if self.push_sealed(index) => {}
             Rest::Parts(message) => {
                 // SAFETY: the slot keeps the bytes, and the message in a box, until `on_sent`.
                 unsafe { self.ring.send_message(fd, message, token) }
@@ -289,8 +291,10 @@ impl Uring {
     fn on_sent(&mut self, token: Token, result: i32, on_event: &mut impl FnMut(Event<'_>)) {
         let (index, id) = (token.index(), ConnId(token.index()));
         let slot = self.slots.find(token).expect("a slot outlives what it has in flight");
-        slot.clear(SENDING);
+        let is_direct = slot.is(DIRECT);
+        slot.clear(SENDING | DIRECT);
         match result {
+            0.. if is_direct => {} // What was sent is counted already.
             0.. => slot.sent += result as usize,
             _ if matches!(-result, libc::EAGAIN | libc::EINTR) => {}
             _ => slot.set(CLOSING | ABANDONED),
@@ -317,7 +321,7 @@ impl Uring {
             // A close linked behind this was cancelled, and its completion comes next: continue
             // there.
             let cut = slot.is(CLOSE_QUEUED);
-            if result > 0 {
+            if (result > 0) != is_direct {
                 on_event(Event::Progress(id));
             }
             if !cut {

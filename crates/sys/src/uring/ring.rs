@@ -259,6 +259,19 @@ impl Ring {
         unsafe { self.push(&entry.user_data(token.0)) }
     }
 
+    /// Completes at once.
+    pub(super) fn nothing(&mut self, token: Token) {
+        // SAFETY: points to nothing.
+        unsafe { self.push(&opcode::Nop::new().build().user_data(token.0)) }
+    }
+
+    /// Reports once that the socket's buffer has room.
+    pub(super) fn await_room(&mut self, fd: RawFd, token: Token) {
+        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLOUT as u32).build();
+        // SAFETY: points to nothing.
+        unsafe { self.push(&entry.user_data(token.0)) }
+    }
+
     /// Cancels the operation called `target`, if it is still in flight.
     pub(super) fn cancel(&mut self, target: Token) {
         let entry = opcode::AsyncCancel::new(target.0)

@@ -102,6 +102,8 @@ pub(super) const WATCHING: u16 = 1 << 9;
 pub(super) const UNWATCHING: u16 = 1 << 10;
 /// The peer has finished sending, though perhaps bytes before that are still unread; reported.
 pub(super) const HUNG_UP: u16 = 1 << 11;
+/// What is in flight as a send stands for a system call (`sealed.rs`).
+pub(super) const DIRECT: u16 = 1 << 12;
 
 /// While any of these is in flight, the slot is not freed.
 pub(super) const IN_FLIGHT: u16 = RECEIVING | SENDING | CLOSE_QUEUED | WATCHING;
@@ -184,6 +186,14 @@ impl Slot {
     #[inline]
     pub(super) fn is_sent(&self) -> bool {
         self.sent == self.bytes.len() + self.tail_len()
+    }
+
+    /// The unsent rest in its two parts, if there is a shared body.
+    #[inline]
+    pub(super) fn shared_rest(&self) -> Option<[&[u8]; 2]> {
+        let tail = &self.message.as_ref()?.tail;
+        let first = self.sent.min(self.bytes.len());
+        Some([&self.bytes[first..], &tail[self.sent - first..]])
     }
 
     /// The unsent rest. Valid until `end_send`.

@@ -2,8 +2,9 @@
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses its part")]
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater_core::driver::{
@@ -280,4 +281,30 @@ impl<D: Subject> Rig<D> {
 /// `len` bytes in which every offset can be told from its neighbours.
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+}
+
+/// A slow reader of `output`, then FIN: everything arrives, and progress is reported on the way.
+pub fn slow_reader<D: Subject>(output: Output, then: Then) {
+    let mut rig = Rig::<D>::new();
+    let (mut client, id) = rig.accepted();
+    let expected = [&output.bytes[..], &output.tail[..]].concat();
+    rig.send_output(id, output, then);
+    rig.until_seen(&Seen::Progress(id));
+    rig.settle();
+    assert!(!rig.log.contains(&Seen::Sent(id)), "the client has read nothing yet");
+    let reader = thread::spawn(move || {
+        let mut all = vec![0; expected.len()];
+        client.read_exact(&mut all).unwrap();
+        (all == expected, client)
+    });
+    rig.until_seen(&Seen::Sent(id));
+    let (equal, mut client) = reader.join().unwrap();
+    assert!(equal);
+    assert!(rig.count(|seen| *seen == Seen::Progress(id)) > 1);
+    if then == Then::Close {
+        rig.until_seen(&Seen::Closed(id));
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    } else {
+        assert!(rig.log.last() == Some(&Seen::Sent(id)));
+    }
 }
