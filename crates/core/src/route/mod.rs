@@ -469,6 +469,13 @@ impl Params {
         path.get(span.start as usize..)?.get(..span.length as usize)
     }
 
+    /// As [`Params::value`], of a path in bytes.
+    #[inline]
+    pub fn value_in<'p>(&self, index: usize, path: &'p [u8]) -> Option<&'p [u8]> {
+        let span = self.spans[..self.len()].get(index)?;
+        path.get(span.start as usize..)?.get(..span.length as usize)
+    }
+
     /// All values, as [`Params::value`] gives them.
     pub fn values<'p>(&self, path: &'p str) -> impl Iterator<Item = &'p str> {
         (0..self.len()).filter_map(move |index| self.value(index, path))
