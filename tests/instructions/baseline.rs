@@ -7,9 +7,9 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// How much a count may grow before it is a failure, and shrink before the baseline should follow. The same sources have
-/// always had the same counts, on a busy machine and built in another folder; this leaves room for what a change moves by
-/// the way.
+/// How much a count may grow before it is a failure, and shrink before the baseline should follow. A program has the same
+/// counts on a busy machine. The same sources built in another folder have had 1 % more or less: the compiler splits a crate
+/// into units by names that depend on the folder, and inlines less between them. A change moves that, too, by the way.
 const TOLERANCE: f64 = 0.02;
 
 /// How many allocations more for each request are a failure: one for every twentieth. A buffer that grows now and then

@@ -37,10 +37,11 @@ impl core::error::Error for DecodeError {}
 /// If a `%` begins no escape, or the result is not UTF-8. The result may hold any character,
 /// including `/` and NUL: check it before you use it as a file name.
 pub fn percent_decode(text: &str) -> Result<Cow<'_, str>, DecodeError> {
-    let Some(first) = text.find('%') else {
+    let bytes = text.as_bytes();
+    // The texts are short: a loop costs less than a search that prepares for long ones.
+    let Some(first) = bytes.iter().position(|&byte| byte == b'%') else {
         return Ok(Cow::Borrowed(text));
     };
-    let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
     decoded.extend_from_slice(&bytes[..first]);
     let mut at = first;

@@ -36,6 +36,13 @@ impl Instant {
         self.0.checked_sub(nanos).map(Instant)
     }
 
+    /// Nanoseconds from `earlier` to `self`, where a [`Duration`] would cost a division; zero if `earlier` is in fact
+    /// later.
+    #[inline]
+    pub const fn nanos_since(self, earlier: Instant) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// Time from `earlier` to `self`; zero if `earlier` is in fact later.
     #[inline]
     pub const fn saturating_since(self, earlier: Instant) -> Duration {

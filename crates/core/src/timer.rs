@@ -141,6 +141,13 @@ impl Wheel {
         self.elapsed = self.elapsed.max(target);
     }
 
+    /// Whether [`Wheel::expire`] may have something to do at `now`: if not, that call changes nothing. Most turns of a
+    /// worker lie within one [`TICK`].
+    #[inline]
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.overdue.is_some() || now.as_nanos() >> TICK_BITS > self.elapsed
+    }
+
     /// When to call [`Wheel::expire`] next; `None` if the wheel is empty.
     ///
     /// It is never later than the earliest deadline plus one [`TICK`]. It may be earlier than the

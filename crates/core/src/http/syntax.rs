@@ -6,6 +6,7 @@ const TARGET: u8 = 2;
 const VALUE: u8 = 4;
 const HOST: u8 = 8;
 const LOWER: u8 = 16;
+const PATH: u8 = 32;
 
 static CLASS: [u8; 256] = classes();
 
@@ -21,6 +22,7 @@ const fn classes() -> [u8; 256] {
         }
         if b > b' ' && b < 0x7f && b != b'#' {
             table[byte] |= TARGET;
+            table[byte] |= if b == b'?' || b == b'\\' { 0 } else { PATH };
         }
         if b == b'\t' || (b >= b' ' && b != 0x7f) {
             table[byte] |= VALUE;
@@ -44,26 +46,18 @@ const fn is_one_of(byte: u8, set: &[u8]) -> bool {
     false
 }
 
+/// Length of the leading run of bytes of a class. Where eight bytes are of it, they are looked up without a branch.
 #[inline]
 fn run(bytes: &[u8], class: u8) -> usize {
-    bytes.iter().position(|&b| CLASS[b as usize] & class == 0).unwrap_or(bytes.len())
-}
-
-/// Length of the leading run of token bytes. Names of fields are letters, mostly: eight at a time.
-#[inline]
-pub(crate) fn token_run(bytes: &[u8]) -> usize {
-    let mut taken = 0;
-    while let Some(chunk) = bytes[taken..].first_chunk::<8>() {
-        let found = eight::not_letter(u64::from_le_bytes(*chunk));
-        taken += eight::first(found);
-        if found != 0 {
-            if !is_token_byte(bytes[taken]) {
-                return taken;
-            }
-            taken += 1;
+    let mut rest = bytes;
+    while let Some((chunk, behind)) = rest.split_first_chunk::<8>() {
+        if chunk.iter().fold(class, |all, &byte| all & CLASS[byte as usize]) == 0 {
+            break;
         }
+        rest = behind;
     }
-    taken + run(&bytes[taken..], TOKEN)
+    let more = rest.iter().position(|&b| CLASS[b as usize] & class == 0).unwrap_or(rest.len());
+    bytes.len() - rest.len() + more
 }
 
 /// Whether `name` is a token in lower case, as all names of fields are in HTTP/2 (RFC 9113 §8.2.1).
@@ -106,6 +100,23 @@ mod eight {
         word & HIGHS
     }
 
+    /// Control characters, the tab among them: below the space, or 0x7f.
+    #[inline]
+    pub(super) const fn control(word: u64) -> u64 {
+        let del = (word ^ (ONES * 0x7f)).wrapping_sub(ONES);
+        (word.wrapping_sub(ONES * b' ' as u64) | del) & !word & HIGHS
+    }
+
+    /// All that no path has, and `!` and `"`, which few have: up to `#`, `?`, the backslash, 0x7f, and what is not ASCII.
+    #[inline]
+    pub(super) const fn path_end(word: u64) -> u64 {
+        let low = word.wrapping_sub(ONES * (b'#' + 1) as u64);
+        // `?` and 0x7f differ in one bit.
+        let mark = ((word | (ONES * 0x40)) ^ (ONES * 0x7f)).wrapping_sub(ONES);
+        let backslash = (word ^ (ONES * b'\\' as u64)).wrapping_sub(ONES);
+        (low | mark | backslash | word) & HIGHS
+    }
+
     /// The index of the first byte found; 8 if none was.
     #[inline]
     pub(super) const fn first(found: u64) -> usize {
@@ -116,25 +127,55 @@ mod eight {
 /// The index of the first byte that `find` finds, eight bytes at a time; or where fewer than eight are left.
 #[inline]
 fn skip_eights(bytes: &[u8], find: impl Fn(u64) -> u64) -> usize {
-    let mut taken = 0;
-    while let Some(chunk) = bytes[taken..].first_chunk::<8>() {
+    let mut rest = bytes;
+    while let Some((chunk, behind)) = rest.split_first_chunk::<8>() {
         let found = find(u64::from_le_bytes(*chunk));
-        taken += eight::first(found);
         if found != 0 {
-            break;
+            return bytes.len() - rest.len() + eight::first(found);
         }
+        rest = behind;
     }
-    taken
+    bytes.len() - rest.len()
+}
+
+/// Length of the leading run of bytes of a class. `find` finds all others, and perhaps a few of the class.
+#[inline(always)]
+fn run_by_eights(bytes: &[u8], class: u8, find: impl Fn(u64) -> u64) -> usize {
+    let mut rest = bytes;
+    while let Some((chunk, behind)) = rest.split_first_chunk::<8>() {
+        let found = find(u64::from_le_bytes(*chunk));
+        if found == 0 {
+            rest = behind;
+            continue;
+        }
+        let at = eight::first(found) % 8;
+        if CLASS[chunk[at] as usize] & class == 0 {
+            return bytes.len() - rest.len() + at;
+        }
+        rest = &rest[at + 1..];
+    }
+    bytes.len() - rest.len() + run(rest, class)
+}
+
+/// Length of the leading run of token bytes. Names of fields are letters, mostly.
+#[inline]
+pub(crate) fn token_run(bytes: &[u8]) -> usize {
+    run_by_eights(bytes, TOKEN, eight::not_letter)
 }
 
 /// Length of the leading run of bytes that a request target may have.
 #[inline]
 pub(crate) fn target_run(bytes: &[u8]) -> usize {
-    let taken = skip_eights(bytes, |word| {
+    run_by_eights(bytes, TARGET, |word| {
         let number = eight::equal(word, b'#') | eight::equal(word, 0x7f);
         eight::below(word, b'!') | number | eight::not_ascii(word)
-    });
-    taken + run(&bytes[taken..], TARGET)
+    })
+}
+
+/// Length of the leading run of bytes that the path of a request target may have: neither `?` nor a backslash.
+#[inline]
+pub(crate) fn path_run(bytes: &[u8]) -> usize {
+    run_by_eights(bytes, PATH, eight::path_end)
 }
 
 /// The index of the first `?` or backslash in a target, if there is one.
@@ -148,8 +189,7 @@ pub(crate) fn path_end(target: &[u8]) -> Option<usize> {
 /// Length of the leading run of field-value bytes.
 #[inline]
 pub(crate) fn value_run(bytes: &[u8]) -> usize {
-    let taken = skip_eights(bytes, |word| eight::below(word, b' ') | eight::equal(word, 0x7f));
-    taken + run(&bytes[taken..], VALUE)
+    run_by_eights(bytes, VALUE, eight::control)
 }
 
 #[inline]
@@ -201,9 +241,18 @@ mod tests {
                 if let Some(place) = at.checked_sub(1) {
                     text[place] = before;
                 }
-                assert_eq!(value_run(&text), run(&text, VALUE), "{before} {byte} at {at}");
-                assert_eq!(target_run(&text), run(&text, TARGET), "{before} {byte} at {at}");
-                assert_eq!(token_run(&text), run(&text, TOKEN), "{before} {byte} at {at}");
+                let by_table = |class| {
+                    text.iter().position(|&b| CLASS[b as usize] & class == 0).unwrap_or(text.len())
+                };
+                for (name, found, class) in [
+                    ("value", value_run(&text), VALUE),
+                    ("target", target_run(&text), TARGET),
+                    ("path", path_run(&text), PATH),
+                    ("token", token_run(&text), TOKEN),
+                    ("host", run(&text, HOST), HOST),
+                ] {
+                    assert_eq!(found, by_table(class), "{name}: {before} {byte} at {at}");
+                }
                 let end = text.iter().position(|b| matches!(b, b'?' | b'\\'));
                 assert_eq!(path_end(&text), end, "{before} {byte} at {at}");
             }

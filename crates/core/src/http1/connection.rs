@@ -20,7 +20,7 @@ impl Connection {
     // ---- inputs
 
     /// Finds the next thing to do in `input` and takes it off its front.
-    #[inline]
+    #[inline(always)]
     pub fn advance<'r, 'i: 'r>(
         &'r mut self,
         link: &mut Link,
@@ -87,7 +87,7 @@ impl Connection {
             }
             return WAIT;
         }
-        if !self.worth_parsing(bytes, link.is_eof()) {
+        if self.attempted != 0 && !self.worth_parsing(bytes, link.is_eof()) {
             return WAIT;
         }
         match parse::parse(bytes, limits, &mut scratch.spans, &mut scratch.parsed) {
@@ -107,10 +107,10 @@ impl Connection {
     }
 
     /// An incomplete head is parsed again only if that can change the result.
+    #[cold]
     fn worth_parsing(&self, bytes: &[u8], is_eof: bool) -> bool {
         let attempted = self.attempted as usize;
-        attempted == 0
-            || is_eof
+        is_eof
             || bytes.len() < REPARSE_STEP
             || bytes.len() >= attempted + REPARSE_STEP
             || bytes[attempted.min(bytes.len())..].contains(&b'\n')

@@ -36,28 +36,41 @@ impl FieldWriter for FieldEncoder<'_> {
 }
 
 /// The status line and the `Date` field.
-#[inline]
+#[inline(always)]
 pub(super) fn status_and_date(out: &mut Vec<u8>, status: u16, date: &[u8; 29]) {
     out.reserve(160);
-    if status == 200 {
-        // Append the line, then change it in place. If it were changed first, the copy would read it before the change
-        // has left the CPU's store buffer, and would have to wait.
-        let begin = out.len();
-        out.extend_from_slice(b"HTTP/1.1 200 OK\r\ndate: ddd, dd mmm yyyy hh:mm:ss GMT\r\n");
-        return out[begin + 23..begin + 52].copy_from_slice(date);
-    } else {
-        out.extend_from_slice(b"HTTP/1.1 ");
-        decimal(out, u64::from(status));
-        out.push(b' ');
-        out.extend_from_slice(reason(status).as_bytes());
-        out.extend_from_slice(b"\r\ndate: ");
+    if status != 200 {
+        return other_status_and_date(out, status, date);
     }
+    // Append the line, then change it in place. If it were changed first, the copy would read it before the change
+    // has left the CPU's store buffer, and would have to wait.
+    let begin = out.len();
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\ndate: ddd, dd mmm yyyy hh:mm:ss GMT\r\n");
+    out[begin + 23..begin + 52].copy_from_slice(date);
+}
+
+#[inline(never)]
+fn other_status_and_date(out: &mut Vec<u8>, status: u16, date: &[u8; 29]) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    match status {
+        100..1000 => out.extend_from_slice(&three_digits(status)),
+        _ => decimal(out, u64::from(status)),
+    }
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\ndate: ");
     out.extend_from_slice(date);
     out.extend_from_slice(b"\r\n");
 }
 
-/// `content-length: N` and its line end.
+/// A number from 100 to 999 in decimal.
 #[inline]
+fn three_digits(number: u16) -> [u8; 3] {
+    [100, 10, 1].map(|place| b'0' + (number / place % 10) as u8)
+}
+
+/// `content-length: N` and its line end.
+#[inline(always)]
 pub(super) fn content_length(out: &mut Vec<u8>, length: u64) {
     let digit = |place: u64| b'0' + (length / place % 10) as u8;
     match length {
@@ -77,12 +90,15 @@ pub(super) fn content_length(out: &mut Vec<u8>, length: u64) {
             let at = out.len() - 5;
             out[at..at + 3].copy_from_slice(&[digit(100), digit(10), digit(1)]);
         }
-        _ => {
-            out.extend_from_slice(b"content-length: ");
-            decimal(out, length);
-            out.extend_from_slice(b"\r\n");
-        }
+        _ => long_content_length(out, length),
     }
+}
+
+#[inline(never)]
+fn long_content_length(out: &mut Vec<u8>, length: u64) {
+    out.extend_from_slice(b"content-length: ");
+    decimal(out, length);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends `number` in decimal.

@@ -4,7 +4,7 @@
 //! of numbers.
 
 use crate::http::syntax::is_host;
-use crate::http::{REQUEST_DEADLINE, REQUEST_ID, REQUEST_TIMEOUT, Reject, Span, Version};
+use crate::http::{REQUEST_DEADLINE, REQUEST_ID, REQUEST_TIMEOUT, Reject, Version};
 
 /// Whether `name` is `host`, in any case: every request has it. Bit 5 is the case of a letter, and no byte but a letter
 /// becomes one by it.
@@ -52,8 +52,7 @@ impl Default for Facts {
 
 impl Facts {
     #[inline]
-    pub(super) fn note(&mut self, bytes: &[u8], span: &Span) -> Result<(), Reject> {
-        let (name, value) = (span.name_in(bytes), span.value_in(bytes));
+    pub(super) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reject> {
         match name.len() {
             4 if is_host_name(name) => self.host(value),
             7 if name.eq_ignore_ascii_case(b"upgrade") => {

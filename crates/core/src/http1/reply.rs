@@ -33,7 +33,9 @@ impl Connection {
         payload: Payload<'_>,
     ) -> bool {
         assert!(self.reply == Reply::Owed, "a reply is owed");
-        self.partial = None;
+        if self.partial.is_some() {
+            self.partial = None;
+        }
         self.since = now;
         let (length, content) = self.framing(status, &payload);
         let upgrade = matches!(payload, Payload::Upgrade);
@@ -128,8 +130,16 @@ impl Connection {
 
     /// The handler will not read the rest of a streamed body: it is dropped as it arrives if it is small
     /// enough; else the current reply is the last.
+    #[inline]
     pub fn drop_body(&mut self, limits: &Limits, now: Instant) {
         self.body_paused = false;
+        if matches!(self.input, Input::Streaming(_)) {
+            self.drop_streamed(limits, now);
+        }
+    }
+
+    #[inline(never)]
+    fn drop_streamed(&mut self, limits: &Limits, now: Instant) {
         let Input::Streaming(decoder) = &self.input else {
             return;
         };

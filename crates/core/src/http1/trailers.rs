@@ -1,6 +1,6 @@
 //! The trailer section of a request: its fields, as far as they are passed on.
 
-use super::parse::field;
+use super::parse::whole_field;
 use super::state::Scratch;
 use crate::http::{Fields, is_left_out};
 
@@ -11,14 +11,13 @@ pub(super) fn read<'r>(lines: &[u8], scratch: &'r mut Scratch) -> Option<Fields<
     spans.clear();
     body.clear();
     body.extend_from_slice(lines);
-    let mut at = 0;
-    while at < body.len() {
-        let line = field(body, at, usize::MAX).ok().flatten();
-        let (span, next) = line.expect("the decoder has checked it byte by byte");
-        if !is_left_out(span.name_in(body)) {
-            spans.push(span);
+    let mut rest = body.as_slice();
+    while !rest.is_empty() {
+        let line = whole_field(rest).expect("the decoder has checked it byte by byte");
+        if !is_left_out(line.name) {
+            spans.push(line.span(body.len() - rest.len()));
         }
-        at = next;
+        rest = line.behind;
     }
     (!spans.is_empty()).then_some(Fields { bytes: body, spans })
 }

@@ -141,8 +141,8 @@ pub struct Standing {
     /// By how many short targets requests may wait longer, since the worker had nothing to do
     /// while requests were refused.
     slack: u32,
-    /// Total time with an empty queue.
-    empty: Duration,
+    /// Nanoseconds with an empty queue, in total.
+    empty_nanos: u64,
 }
 
 /// A span of time, how many requests waited at its beginning, and how many were started since.
@@ -199,7 +199,7 @@ impl Standing {
             long: relief,
             trial: Trial::from(now),
             slack: 0,
-            empty: Duration::ZERO,
+            empty_nanos: 0,
         }
     }
 
@@ -233,7 +233,7 @@ impl Standing {
 
     /// Total time with an empty queue.
     pub fn empty(&self) -> Duration {
-        self.empty
+        Duration::from_nanos(self.empty_nanos)
     }
 
     /// A request of `class` is started from the queue, after it has waited for `wait`.
@@ -251,18 +251,18 @@ impl Standing {
     #[inline]
     pub fn on_turn(&mut self, turn: &Turn) -> bool {
         let waited = self.waiting > 0;
-        let idle = if waited { Duration::ZERO } else { turn.began - self.before };
         let before = self.before;
-        let span = turn.ended - before;
+        let idle = if waited { 0 } else { turn.began.nanos_since(before) };
         // If nothing waited and the turn started nothing, streams and tasks used its time.
         if waited || turn.started > 0 {
-            self.learn(span - idle, turn.started);
+            let span = turn.ended.nanos_since(before);
+            self.learn(Duration::from_nanos(span.saturating_sub(idle)), turn.started);
         }
-        self.empty += idle;
+        self.empty_nanos += idle;
         self.before = turn.ended;
         self.waiting = turn.waiting;
         if self.stands {
-            self.look_for_relief(turn, idle);
+            self.look_for_relief(turn, Duration::from_nanos(idle));
         } else if turn.waiting == 0 {
             self.is_watching = false;
         } else {

@@ -27,6 +27,7 @@
 //!
 //! # Cost
 //!
+//! A path that is a route itself is found in a hash table, any other one in the tree.
 //! A lookup allocates nothing and does not recurse. A node determines how many segments were
 //! matched to reach it, so a lookup enters each node at most once: it is never exponential. Its
 //! work is at most the path's length for each node whose parent was reached. To backtrack it walks
@@ -36,6 +37,7 @@
 //! text that ends with `/`, and what follows a parameter begins at the end of its segment; patterns all begin with
 //! `/`, which is the root's text.
 
+mod literals;
 mod pattern;
 
 #[cfg(test)]
@@ -46,6 +48,7 @@ mod tests;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use literals::Literals;
 pub use pattern::{InsertError, InsertErrorKind};
 use pattern::{Pattern, Piece};
 
@@ -56,6 +59,8 @@ pub const PARAMS_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Router<T> {
     nodes: Vec<Node>,
+    /// The routes without parameters, which are in the tree, too.
+    literals: Literals,
     routes: Vec<Route<T>>,
 }
 
@@ -105,7 +110,8 @@ const ROOT: NodeId = 0;
 impl<T> Router<T> {
     /// A router without routes.
     pub fn new() -> Self {
-        Router { nodes: Vec::from([Node::new(b"/", ROOT)]), routes: Vec::new() }
+        let nodes = Vec::from([Node::new(b"/", ROOT)]);
+        Router { nodes, literals: Literals::default(), routes: Vec::new() }
     }
 
     /// Adds a route.
@@ -120,6 +126,10 @@ impl<T> Router<T> {
             RouteId(u32::try_from(self.routes.len()).expect("2³² routes do not fit in memory"));
         let mut at = ROOT;
         let mut ends_in_rest = false;
+        let literal = match &pieces[..] {
+            [Piece::Literal(text)] => Some(text.clone()),
+            _ => None,
+        };
         for piece in pieces {
             match piece {
                 // The root stands for the slash that every pattern begins with.
@@ -137,6 +147,9 @@ impl<T> Router<T> {
             return Err(InsertError::new(pattern, InsertErrorKind::Conflict { existing }));
         }
         *end = Some(id);
+        if let Some(path) = literal {
+            self.literals.insert(path.into(), id);
+        }
         self.routes.push(Route { pattern: pattern.into(), param_names, value });
         Ok(id)
     }
@@ -149,7 +162,14 @@ impl<T> Router<T> {
     /// GiB) has no route.
     #[inline]
     pub fn find(&self, path: impl AsRef<[u8]>, params: &mut Params) -> Option<(RouteId, &T)> {
-        let id = self.search(path.as_ref(), params, |_| ())?;
+        let path = path.as_ref();
+        let id = match self.literals.get(path) {
+            Some(id) => {
+                params.count = 0;
+                id
+            }
+            None => self.search(path, params, |_| ())?,
+        };
         Some((id, &self.routes[id.index()].value))
     }
 
@@ -206,19 +226,19 @@ impl<T> Router<T> {
         loop {
             let node = &self.nodes[at as usize];
             choice = match choice {
-                Choice::Literal if pos == path.len() => match node.route {
-                    Some(route) => return Some(route),
-                    // A parameter is never empty, so no other choice can match the end either.
-                    None => Choice::GoBack,
-                },
-                Choice::Literal => match self.literal_match(node, &path[pos..]) {
-                    Some((child, length)) => {
-                        (at, pos) = (child, pos + length);
+                Choice::Literal => {
+                    let mut node = node;
+                    while let Some((child, length)) = self.literal_match(node, &path[pos..]) {
+                        (at, pos, node) = (child, pos + length, &self.nodes[child as usize]);
                         on_enter(at);
-                        Choice::Literal
                     }
-                    None => Choice::Param,
-                },
+                    match node.route {
+                        _ if pos < path.len() => Choice::Param,
+                        Some(route) => return Some(route),
+                        // A parameter is never empty, so no other choice can match the end either.
+                        None => Choice::GoBack,
+                    }
+                }
                 Choice::Param if !node.suffixes.is_empty() => {
                     suffix = 0;
                     Choice::Suffix
@@ -235,15 +255,18 @@ impl<T> Router<T> {
                         None => Choice::Plain,
                     }
                 }
-                Choice::Param | Choice::Plain => match (node.param, segment_length(&path[pos..])) {
-                    (Some(child), length @ 1..) => {
-                        params.push(pos, length);
-                        (at, pos) = (child, pos + length);
-                        on_enter(at);
-                        Choice::Literal
+                Choice::Param | Choice::Plain => {
+                    let length = node.param.map_or(0, |_| segment_length(&path[pos..]));
+                    match node.param {
+                        Some(child) if length > 0 => {
+                            params.push(pos, length);
+                            (at, pos) = (child, pos + length);
+                            on_enter(at);
+                            Choice::Literal
+                        }
+                        _ => Choice::Rest,
                     }
-                    _ => Choice::Rest,
-                },
+                }
                 Choice::Rest => match node.rest {
                     Some(route) => {
                         params.push(pos, path.len() - pos);
@@ -442,6 +465,13 @@ impl Params {
     /// position.
     #[inline]
     pub fn value<'p>(&self, index: usize, path: &'p str) -> Option<&'p str> {
+        let span = self.spans[..self.len()].get(index)?;
+        path.get(span.start as usize..)?.get(..span.length as usize)
+    }
+
+    /// As [`Params::value`], of a path in bytes.
+    #[inline]
+    pub fn value_in<'p>(&self, index: usize, path: &'p [u8]) -> Option<&'p [u8]> {
         let span = self.spans[..self.len()].get(index)?;
         path.get(span.start as usize..)?.get(..span.length as usize)
     }

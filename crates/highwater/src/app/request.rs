@@ -284,7 +284,9 @@ impl Request<'_> {
     }
 
     fn raw_param_at(&self, index: usize) -> Option<&str> {
-        self.routed().params.value(index, self.path())
+        let path = self.with_head(|head| head.path_bytes());
+        // Only the value is made a text: to check the whole path would cost more than to find the route.
+        std::str::from_utf8(self.routed().params.value_in(index, path)?).ok()
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::body::Framing;
 use super::facts::Facts;
-use crate::http::syntax::{is_host, is_token_byte, path_end, target_run, token_run, value_run};
+use crate::http::syntax::{is_host, path_end, path_run, target_run, token_run, value_run};
 use crate::http::{Fields, Head, Limits, Method, Reject, Span, Upgrade, Version};
 
 /// Longest method token accepted; the longest registered one has 17 bytes.
@@ -19,9 +19,10 @@ pub(super) struct Parsed {
     /// Bytes the head takes, leading empty line and final empty line included.
     pub(super) len: usize,
     method: Method,
-    method_at: (usize, usize),
-    target_at: (usize, usize),
-    path_at: (usize, usize),
+    method_at: At,
+    target_at: At,
+    /// In the target.
+    path_at: At,
     pub(super) version: Version,
     pub(super) framing: Framing,
     /// The peer wants the connection closed after the answer.
@@ -37,9 +38,9 @@ impl Default for Parsed {
         Parsed {
             len: 0,
             method: Method::Other,
-            method_at: (0, 0),
-            target_at: (0, 0),
-            path_at: (0, 0),
+            method_at: At::default(),
+            target_at: At::default(),
+            path_at: At::default(),
             version: Version::Http11,
             framing: Framing::Length(0),
             close: false,
@@ -51,6 +52,26 @@ impl Default for Parsed {
     }
 }
 
+/// Where a part of a head is. As with [`Span`], half the size makes the bounds cheaper to check.
+#[derive(Clone, Copy, Debug, Default)]
+struct At {
+    start: u32,
+    len: u32,
+}
+
+impl At {
+    #[inline]
+    fn new(start: usize, len: usize) -> Self {
+        At { start: start as u32, len: len as u32 }
+    }
+
+    #[inline]
+    fn of(self, bytes: &[u8]) -> &[u8] {
+        let start = self.start as usize;
+        &bytes[start..start + self.len as usize]
+    }
+}
+
 impl Parsed {
     pub(super) fn method(&self) -> Method {
         self.method
@@ -59,15 +80,13 @@ impl Parsed {
     /// The view of this head; `bytes` and `spans` must be those it was parsed from and into.
     #[inline]
     pub(super) fn head<'a>(&self, bytes: &'a [u8], spans: &'a [Span]) -> Head<'a> {
-        let at = |(start, len): (usize, usize)| &bytes[start..start + len];
-        let (path, path_len) = self.path_at;
-        let target_end = self.target_at.0 + self.target_at.1;
+        let target = self.target_at.of(bytes);
         Head {
             method: self.method,
-            method_token: at(self.method_at),
-            target: at(self.target_at),
-            path_on: &bytes[path..target_end],
-            path_len,
+            method_token: self.method_at.of(bytes),
+            target,
+            path_on: &target[self.path_at.start as usize..],
+            path_len: self.path_at.len as usize,
             version: self.version,
             names_deadline: self.names_deadline,
             names_request_id: self.names_request_id,
@@ -94,15 +113,19 @@ pub(super) fn parse(
         [b'\r'] => return Ok(false),
         _ => 0,
     };
-    let Some(line) = request_line(bytes, start, limits)? else {
-        return Ok(false);
+    let line = match usual_request_line(bytes, start, limits) {
+        Some(line) => line,
+        None => match request_line(bytes, start, limits)? {
+            Some(line) => line,
+            None => return Ok(false),
+        },
     };
     let mut facts = Facts { version: line.version, ..Facts::default() };
     let Some(len) = fields(bytes, line.len, limits, spans, &mut facts)? else {
         return Ok(false);
     };
     facts.finish()?;
-    if bytes[line.target_at.0] != b'/' {
+    if bytes[line.target_at.start as usize] != b'/' {
         replace_host(bytes, &line, spans);
     }
     *parsed = Parsed {
@@ -130,8 +153,7 @@ pub(super) fn parse(
 /// ignored (RFC 9112 §3.2.2): no caller sees it, so it cannot mislead one.
 #[cold]
 fn replace_host(bytes: &[u8], line: &RequestLine, spans: &mut [Span]) {
-    let (target_start, target_len) = line.target_at;
-    let target = &bytes[target_start..target_start + target_len];
+    let (target, target_start) = (line.target_at.of(bytes), line.target_at.start);
     let Some(scheme_end) =
         (line.method != Method::Connect).then(|| authority_start(target)).flatten()
     else {
@@ -139,7 +161,7 @@ fn replace_host(bytes: &[u8], line: &RequestLine, spans: &mut [Span]) {
     };
     let is_host = |span: &&mut Span| span.name_in(bytes).eq_ignore_ascii_case(b"host");
     if let Some(host) = spans.iter_mut().find(is_host) {
-        host.value = (target_start + scheme_end) as u32;
+        host.value = target_start + scheme_end as u32;
         host.value_len = authority_len(&target[scheme_end..]) as u32;
     }
 }
@@ -161,21 +183,54 @@ struct RequestLine {
     /// Bytes up to and including its line end.
     len: usize,
     method: Method,
-    method_at: (usize, usize),
-    target_at: (usize, usize),
-    path_at: (usize, usize),
+    method_at: At,
+    target_at: At,
+    path_at: At,
     version: Version,
 }
 
+/// The request line if it is whole, and as nearly all are: a path, perhaps with a query, of HTTP/1.1. Otherwise
+/// [`request_line`] decides.
+#[inline(always)]
+fn usual_request_line(bytes: &[u8], start: usize, limits: &Limits) -> Option<RequestLine> {
+    let rest = bytes.get(start..)?;
+    // Most requests are a GET: one comparison recognizes it.
+    let (method, method_len) = match rest.starts_with(b"GET ") {
+        true => (Method::Get, 3),
+        false => {
+            let len = token_run(rest);
+            (Method::from_token(rest.get(..len)?), len)
+        }
+    };
+    let [b' ', target_on @ ..] = rest.get(method_len..)? else { return None };
+    let path_len = path_run(target_on);
+    let after_path = target_on.get(path_len..)?;
+    let query_len = if after_path.first() == Some(&b'?') { target_run(after_path) } else { 0 };
+    let target_len = path_len + query_len;
+    let is_usual = target_on.first() == Some(&b'/')
+        && target_len <= limits.uri_max
+        && (1..=METHOD_MAX).contains(&method_len)
+        && method != Method::Connect
+        && after_path.get(query_len..)?.starts_with(b" HTTP/1.1\r\n");
+    let target_start = start + method_len + 1;
+    is_usual.then_some(RequestLine {
+        len: target_start + target_len + 11,
+        method,
+        method_at: At::new(start, method_len),
+        target_at: At::new(target_start, target_len),
+        path_at: At::new(0, path_len),
+        version: Version::Http11,
+    })
+}
+
+#[cold]
 fn request_line(
     bytes: &[u8],
     start: usize,
     limits: &Limits,
 ) -> Result<Option<RequestLine>, Reject> {
     let rest = &bytes[start..];
-    // Most requests are a GET: one comparison recognizes it.
-    let is_get = rest.starts_with(b"GET ");
-    let method_len = if is_get { 3 } else { token_run(rest) };
+    let method_len = token_run(rest);
     if method_len > METHOD_MAX {
         return Err(Reject::Method);
     }
@@ -201,15 +256,15 @@ fn request_line(
     let Some(version) = version(&bytes[version_start..])? else {
         return Ok(None);
     };
-    let method = if is_get { Method::Get } else { Method::from_token(&rest[..method_len]) };
+    let method = Method::from_token(&rest[..method_len]);
     let target = &target_room[..target_len];
     let (path, path_len) = path_of(method, target)?;
     Ok(Some(RequestLine {
         len: version_start + 10,
         method,
-        method_at: (start, method_len),
-        target_at: (target_start, target_len),
-        path_at: (target_start + path, path_len),
+        method_at: At::new(start, method_len),
+        target_at: At::new(target_start, target_len),
+        path_at: At::new(path, path_len),
         version,
     }))
 }
@@ -286,6 +341,7 @@ fn is_authority_form(target: &[u8]) -> bool {
 }
 
 /// Parses field lines from `start` on; returns where the head ends.
+#[inline(always)]
 fn fields(
     bytes: &[u8],
     start: usize,
@@ -293,81 +349,106 @@ fn fields(
     spans: &mut Vec<Span>,
     facts: &mut Facts,
 ) -> Result<Option<usize>, Reject> {
-    let mut at = start;
+    // The last line may use what is left of the section's limit, its own line end included.
+    let end_max = start.saturating_add(limits.header_max.saturating_sub(2));
+    let mut rest = bytes.get(start..).unwrap_or_default();
     loop {
-        let Some(&first) = bytes.get(at) else { return Ok(None) };
-        if !is_token_byte(first)
-            && let Some(end) = no_field(&bytes[at..])
-        {
-            return end.map(|is_end| is_end.then_some(at + 2));
+        let at = bytes.len() - rest.len();
+        if let [b'\r', b'\n', ..] = rest {
+            return Ok(Some(at + 2));
         }
-        if spans.len() == limits.header_count_max {
-            return Err(Reject::HeaderTooLarge);
-        }
-        // The line may use what is left of the section's limit, its own line end included.
-        let room = limits.header_max.saturating_sub(at - start).saturating_sub(2);
-        match field(bytes, at, room)? {
-            None => return Ok(None),
-            Some((span, next)) => {
-                facts.note(bytes, &span)?;
-                spans.push(span);
-                at = next;
+        match whole_field(rest) {
+            Some(line) if at + line.len <= end_max && spans.len() < limits.header_count_max => {
+                facts.note(line.name, line.value)?;
+                spans.push(line.span(at));
+                rest = line.behind;
+            }
+            _ => {
+                let is_full = spans.len() == limits.header_count_max;
+                return why_no_field(rest, end_max.saturating_sub(at), is_full)
+                    .map_or(Ok(None), Err);
             }
         }
     }
 }
 
-/// What begins with a byte that no name begins with: the end of the head, if all of it has come, or a mistake. `None` if it
-/// is a line all the same.
-fn no_field(rest: &[u8]) -> Option<Result<bool, Reject>> {
-    Some(match rest {
-        [b'\r'] => Ok(false),
-        [b'\r', b'\n', ..] => Ok(true),
-        [b'\r' | b'\n', ..] => Err(Reject::LineEnd),
-        [b' ' | b'\t', ..] => Err(Reject::LineFolding),
-        _ => return None,
-    })
+/// A field line that is whole.
+pub(super) struct FieldLine<'a> {
+    pub(super) name: &'a [u8],
+    /// Without surrounding white space.
+    value: &'a [u8],
+    /// Bytes before the value, and before the line end.
+    value_start: usize,
+    len: usize,
+    /// What follows its line end.
+    pub(super) behind: &'a [u8],
 }
 
-/// One field line at `at`, of at most `room` bytes before its line end.
-#[inline]
-pub(super) fn field(bytes: &[u8], at: usize, room: usize) -> Result<Option<(Span, usize)>, Reject> {
-    let all = &bytes[at..];
-    let line = &all[..all.len().min(room)];
+impl FieldLine<'_> {
+    /// The position of the field, whose line begins at `at`.
+    #[inline]
+    pub(super) fn span(&self, at: usize) -> Span {
+        Span {
+            name: at as u32,
+            name_len: self.name.len() as u32,
+            value: (at + self.value_start) as u32,
+            value_len: self.value.len() as u32,
+        }
+    }
+}
+
+/// The field line at the start of `rest`, if all of it is there. If not, [`why_no_field`] says why.
+#[inline(always)]
+pub(super) fn whole_field(rest: &[u8]) -> Option<FieldLine<'_>> {
+    let (name, colon_on) = rest.split_at_checked(token_run(rest))?;
+    let [b':', value_on @ ..] = colon_on else { return None };
+    let mut value_on = value_on;
+    while let [b' ' | b'\t', behind @ ..] = value_on {
+        value_on = behind;
+    }
+    let (mut value, end_on) = value_on.split_at_checked(value_run(value_on))?;
+    let [b'\r', b'\n', behind @ ..] = end_on else { return None };
+    while let [before @ .., b' ' | b'\t'] = value {
+        value = before;
+    }
+    let (value_start, len) = (rest.len() - value_on.len(), rest.len() - end_on.len());
+    (!name.is_empty()).then_some(FieldLine { name, value, value_start, len, behind })
+}
+
+/// Why there is no field line of at most `room` bytes before its line end at the start of `rest`: the mistake in it. `None`
+/// if more bytes are needed. With `is_full`, no further line is accepted.
+#[cold]
+fn why_no_field(rest: &[u8], room: usize, is_full: bool) -> Option<Reject> {
+    match rest {
+        [] | [b'\r'] => return None,
+        [b'\r' | b'\n', ..] => return Some(Reject::LineEnd),
+        [b' ' | b'\t', ..] => return Some(Reject::LineFolding),
+        _ if is_full => return Some(Reject::HeaderTooLarge),
+        _ => {}
+    }
+    let line = &rest[..rest.len().min(room)];
     let name_len = token_run(line);
     if name_len == line.len() {
         // Either the bytes or the room ran out within the name.
-        return if all.len() > room { Err(Reject::HeaderTooLarge) } else { Ok(None) };
+        return (rest.len() > room).then_some(Reject::HeaderTooLarge);
     }
     match line[name_len] {
         b':' if name_len > 0 => {}
-        b'\n' => return Err(Reject::LineEnd),
-        _ => return Err(Reject::FieldName),
+        b'\n' => return Some(Reject::LineEnd),
+        _ => return Some(Reject::FieldName),
     }
     let after_colon = name_len + 1;
     let end = after_colon + value_run(&line[after_colon..]);
-    match all.get(end) {
-        None => return Ok(None),
-        Some(b'\r') => {}
-        Some(b'\n') => return Err(Reject::LineEnd),
-        Some(_) if end == room => return Err(Reject::HeaderTooLarge),
-        Some(_) => return Err(Reject::FieldValue),
+    match rest.get(end)? {
+        b'\r' => {}
+        b'\n' => return Some(Reject::LineEnd),
+        _ if end == room => return Some(Reject::HeaderTooLarge),
+        _ => return Some(Reject::FieldValue),
     }
-    match all.get(end + 1) {
-        None => return Ok(None),
-        Some(b'\n') => {}
-        Some(_) => return Err(Reject::LineEnd),
+    match rest.get(end + 1)? {
+        b'\n' => None,
+        _ => Some(Reject::LineEnd),
     }
-    let raw = &line[after_colon..end];
-    let lead = raw.iter().position(|b| !matches!(b, b' ' | b'\t')).unwrap_or(raw.len());
-    let tail = raw[lead..].iter().rev().position(|b| !matches!(b, b' ' | b'\t')).unwrap_or(0);
-    let span = Span {
-        name: at as u32,
-        name_len: name_len as u32,
-        value: (at + after_colon + lead) as u32,
-        value_len: (raw.len() - lead - tail) as u32,
-    };
-    Ok(Some((span, at + end + 2)))
 }
 
 #[cfg(test)]

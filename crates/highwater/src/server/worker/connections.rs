@@ -375,8 +375,13 @@ impl Agenda {
         self.wheel.next().unwrap_or(Instant::MAX)
     }
 
-    /// Takes the tokens whose time has come by `now`; give the list back with [`Agenda::put_back`].
+    /// Whether the time of a token may have come by `now`.
     #[inline]
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.wheel.is_due(now)
+    }
+
+    /// Takes the tokens whose time has come by `now`; give the list back with [`Agenda::put_back`].
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<u64> {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.expire(now, &mut |token| due.push(token));

@@ -7,6 +7,7 @@ use highwater_core::driver::{ConnId, Event, ListenerId};
 use highwater_core::time::{Clock, Instant};
 
 use super::exchange::ExchangeId;
+use super::inbox::{Done, WokenTask};
 use super::protocol::Protocol;
 use super::runtime::Runtime;
 use super::serve::ConnectionMut;
@@ -96,18 +97,24 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
     }
 
     /// Reads the clock, once per turn, when there is something to do.
-    #[inline]
+    #[inline(always)]
     pub(super) fn freshen(&mut self) {
-        if let Some(lost) = self.parts.turn.freshen() {
-            if !lost.is_zero() {
-                self.bring_forward(lost);
-            }
-            let WorkerState { acceptor, parts, .. } = self;
-            let Parts { turn, admission, tasks, encoder, .. } = parts;
-            tasks.inbox.resume();
-            admission.begin_turn(turn.now, acceptor.is_doubtful(turn.now));
-            encoder.refresh_date(turn.now, &turn.clock);
+        if self.parts.turn.is_stale() {
+            self.begin_turn();
         }
+    }
+
+    #[inline(never)]
+    fn begin_turn(&mut self) {
+        let lost = self.parts.turn.freshen();
+        if !lost.is_zero() {
+            self.bring_forward(lost);
+        }
+        let WorkerState { acceptor, parts, .. } = self;
+        let Parts { turn, admission, tasks, encoder, .. } = parts;
+        tasks.inbox.resume();
+        admission.begin_turn(turn.now, acceptor.is_doubtful(turn.now));
+        encoder.refresh_date(turn.now, &turn.clock);
     }
 
     /// The worker was kept from running for `lost`. Deadlines that clients sent are not extended by it.
@@ -128,7 +135,13 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         if self.parts.tasks.runtime == Runtime::Wanted {
             return; // The next turn is inside a runtime and takes the mail.
         }
-        let (mut woken, mut done) = self.parts.tasks.take();
+        if let Some((woken, done)) = self.parts.tasks.take() {
+            self.advance_tasks(woken, done);
+        }
+    }
+
+    #[inline(never)]
+    fn advance_tasks(&mut self, mut woken: Vec<WokenTask>, mut done: Vec<Done>) {
         for done in done.drain(..) {
             // The connection is gone, so the answer is dropped.
             if let Some(mut at) = self.named(done.exchange) {
@@ -149,7 +162,15 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
     }
 
     /// Checks every connection whose deadline may have passed.
+    #[inline]
     pub(super) fn expire(&mut self) {
+        if self.agenda.is_due(self.parts.turn.looked_at) {
+            self.expire_due();
+        }
+    }
+
+    #[inline(never)]
+    fn expire_due(&mut self) {
         let due = self.agenda.take_due(self.parts.turn.looked_at);
         for &token in &due {
             if let Some(id) = self.connections.fired(token) {

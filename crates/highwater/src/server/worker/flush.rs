@@ -10,15 +10,22 @@ use crate::metrics::Rejection;
 
 impl<D: Driver, P: Protocol> Worker<D, P> {
     /// Gives each touched connection's output to the driver, and commands how to read.
+    #[inline]
     pub(super) fn flush(&mut self) {
+        if !self.state.agenda.touched.is_empty() {
+            self.flush_touched();
+        }
+        self.state.parts.admission.settle();
+        self.flush_accepting();
+    }
+
+    fn flush_touched(&mut self) {
         let mut touched = std::mem::take(&mut self.state.agenda.touched);
         for &id in &touched {
             self.flush_one(id);
         }
         touched.clear();
         self.state.agenda.touched = touched;
-        self.state.parts.admission.settle();
-        self.flush_accepting();
     }
 
     fn flush_one(&mut self, id: ConnId) {

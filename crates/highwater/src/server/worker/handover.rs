@@ -125,11 +125,14 @@ impl<M: Default> HandOver<M> {
         }
     }
 
-    /// Takes the mail, if there is some. The worker does not wait any more.
+    /// Takes the mail, if there is some, and returns whether there was. The worker does not wait any more.
     #[inline]
-    pub(crate) fn take(&self, take: impl FnOnce(&mut M)) {
-        if self.state.load(Relaxed) != RUNNING && self.state.swap(RUNNING, AcqRel) == MAIL {
+    pub(crate) fn take(&self, take: impl FnOnce(&mut M)) -> bool {
+        let has_mail =
+            self.state.load(Relaxed) != RUNNING && self.state.swap(RUNNING, AcqRel) == MAIL;
+        if has_mail {
             take(&mut self.contents().mail);
         }
+        has_mail
     }
 }

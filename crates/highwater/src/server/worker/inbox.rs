@@ -83,8 +83,9 @@ impl Inbox {
         self.handover.resume();
     }
 
-    /// Takes all mail, into vectors that are reused.
-    pub(super) fn take(&self, woken: &mut Vec<WokenTask>, done: &mut Vec<Done>) {
+    /// Takes all mail, into vectors that are reused. Returns whether there was some.
+    #[inline]
+    pub(super) fn take(&self, woken: &mut Vec<WokenTask>, done: &mut Vec<Done>) -> bool {
         self.handover.take(|mail| {
             if !mail.woken.is_empty() {
                 std::mem::swap(&mut mail.woken, woken);
@@ -92,7 +93,7 @@ impl Inbox {
             if !mail.done.is_empty() {
                 std::mem::swap(&mut mail.done, done);
             }
-        });
+        })
     }
 
     /// A waker that makes the worker have another turn, and nothing else.

@@ -83,7 +83,8 @@ impl<C: Clock> ServedTime<C> {
         self.looked_at = now;
         self.left_at = now;
         let is_behind = late.max(worked) > LATE_MAX_NANOS;
-        Look { now: self.served(now), lost: Duration::from_nanos(lost), is_behind }
+        let lost = if lost == 0 { Duration::ZERO } else { Duration::from_nanos(lost) };
+        Look { now: self.served(now), lost, is_behind }
     }
 
     /// The worker has finished its work at `now` in served time.

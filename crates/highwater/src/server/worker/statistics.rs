@@ -79,7 +79,7 @@ impl Statistics {
         if ready == self.began {
             self.started_at_once += 1;
         } else {
-            metrics.queue_delay.record(nanos(now, ready), 1);
+            metrics.queue_delay.record(now.nanos_since(ready), 1);
         }
     }
 
@@ -132,7 +132,7 @@ impl Statistics {
     #[inline]
     pub(super) fn settle(&mut self, metrics: &WorkerMetrics, end: Instant) {
         if !self.prompt.is_empty() {
-            let spent = nanos(end, self.began);
+            let spent = end.nanos_since(self.began);
             metrics.answered(&self.prompt, spent);
             metrics.latency_nanos.add(spent.saturating_mul(self.prompt.len() as u64));
             metrics.good.add(self.prompt_good);
@@ -143,8 +143,15 @@ impl Statistics {
             metrics.queue_delay.record(0, self.started_at_once);
             self.started_at_once = 0;
         }
+        if !self.others.is_empty() {
+            self.settle_others(metrics, end);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_others(&mut self, metrics: &WorkerMetrics, end: Instant) {
         for other in self.others.drain(..) {
-            let spent = nanos(end, other.ready);
+            let spent = end.nanos_since(other.ready);
             metrics.duration(other.endpoint, spent);
             if other.outcome != Outcome::Refused {
                 metrics.latency_nanos.add(spent);
@@ -153,8 +160,4 @@ impl Statistics {
             metrics.good.add(u64::from(good));
         }
     }
-}
-
-fn nanos(end: Instant, start: Instant) -> u64 {
-    u64::try_from((end - start).as_nanos()).unwrap_or(u64::MAX)
 }

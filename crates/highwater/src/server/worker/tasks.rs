@@ -81,18 +81,15 @@ impl Tasks {
         self.awaiting == 0 && self.detached.is_empty()
     }
 
-    /// Takes the tasks woken and the jobs done since the last turn; give the lists back with
+    /// Takes the tasks woken and the jobs done since the last turn, if there are any; give the lists back with
     /// [`Tasks::put_back`].
     #[inline]
-    pub(super) fn take(&mut self) -> (Vec<WokenTask>, Vec<Done>) {
-        let (mut woken, mut done) =
-            (std::mem::take(&mut self.woken), std::mem::take(&mut self.done));
-        self.inbox.take(&mut woken, &mut done);
-        (woken, done)
+    pub(super) fn take(&mut self) -> Option<(Vec<WokenTask>, Vec<Done>)> {
+        let has_mail = self.inbox.take(&mut self.woken, &mut self.done);
+        has_mail.then(|| (std::mem::take(&mut self.woken), std::mem::take(&mut self.done)))
     }
 
     /// Keeps the empty lists for the next time.
-    #[inline]
     pub(super) fn put_back(&mut self, woken: Vec<WokenTask>, done: Vec<Done>) {
         self.woken = woken;
         self.done = done;

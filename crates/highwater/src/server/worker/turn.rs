@@ -58,13 +58,16 @@ impl<C: Clock> Turn<C> {
         self.clock.plan(wait)
     }
 
-    /// Reads the clock unless that was done in this turn. If so, returns the time that was lost since the last
-    /// turn: it does not count for clients.
+    /// Whether the clock was not read in this turn yet: [`Turn::freshen`] does that.
     #[inline]
-    pub(super) fn freshen(&mut self) -> Option<Duration> {
-        if !std::mem::take(&mut self.is_stale) {
-            return None;
-        }
+    pub(super) fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
+    /// Reads the clock. Returns the time that was lost since the last turn: it does not count for clients.
+    #[inline]
+    pub(super) fn freshen(&mut self) -> Duration {
+        self.is_stale = false;
         let look = self.clock.look();
         self.now = look.now;
         self.looked_at = look.now;
@@ -72,7 +75,7 @@ impl<C: Clock> Turn<C> {
             self.catching_up = CATCH_UP_TURNS;
         }
         self.statistics.begin(look.now);
-        Some(look.lost)
+        look.lost
     }
 
     /// Makes the next use read the clock again, between two turns.

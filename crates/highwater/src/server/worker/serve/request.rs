@@ -124,12 +124,12 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             // Made and looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
             let (head, body, target);
             let mut reset = None;
-            'request: {
+            let (id, exchange) = 'request: {
                 let limits = &self.parts.encoder.limits;
                 let next = match protocol.advance(link, input, scratch, limits, now) {
                     Step::Head(pending) => {
                         self.at = streams.at(pending.stream(), conn, self.exchanges);
-                        let (_, _, exchange) = self.exchanges.get_mut(self.at);
+                        let (id, _, exchange) = self.exchanges.get_mut(self.at);
                         head = pending.head();
                         let of = (&*peer, &*client, *is_suspect);
                         let (found, plan) =
@@ -138,7 +138,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                         match pending.begin(link, input, plan, limits, now) {
                             Begun::Request(content) => {
                                 (body, target) = (content, Some(found));
-                                break 'request;
+                                break 'request (id, exchange);
                             }
                             Begun::Collecting => continue 'requests,
                             Begun::Reject(reject) => Next::Reject(reject),
@@ -148,7 +148,8 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                         self.at = streams.at(stream, conn, self.exchanges);
                         if let Next::Request(request) = next {
                             (head, body, target) = (request.head, request.body, None);
-                            break 'request;
+                            let (id, _, exchange) = self.exchanges.get_mut(self.at);
+                            break 'request (id, exchange);
                         }
                         next
                     }
@@ -174,8 +175,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     }
                 }
                 continue 'requests;
-            }
-            let (id, _, exchange) = self.exchanges.get_mut(self.at);
+            };
             let is_retained = target.is_some();
             let target = target.unwrap_or_else(|| found_again(app, exchange, &head, routed));
             let (routed, mut seen) = (&*routed, None);
