@@ -6,6 +6,8 @@
 //!   ├─ queue        which waiting request is next, and which has waited too long
 //!   ├─ route_limit  how many of one route may be answered at once; scarcity: how fast uploads must be there
 //!   ├─ priority     how important a request is
+//!   ├─ handshakes   how much of the time they have for certain
+//!   ├─ demand       what connections and exchanges want of the worker
 //!   └─ gate         connections: how many are admitted    bound by one limit that all workers share
 //!  kernel/      connections, before they exist             one per server, if permitted
 //!  controller   the limit                                  a thread: samples → core's Limit → the gates
@@ -25,7 +27,9 @@ mod budget;
 pub(crate) mod client;
 mod controller;
 mod cost;
+mod demand;
 pub(crate) mod gate;
+mod handshakes;
 pub(crate) mod kernel;
 pub(crate) mod per_client;
 pub(crate) mod priority;

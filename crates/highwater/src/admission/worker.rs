@@ -27,49 +27,12 @@ use highwater_core::limit::{ClientKey, Standing, Turn};
 use highwater_core::time::Instant;
 
 use super::budget::TurnBudget;
-use super::gate::{Load, Wants, WorkerGate};
+pub(crate) use super::demand::Demand;
+use super::gate::{Load, WorkerGate};
+use super::handshakes::Handshakes;
 use super::queue::{Capacity, Class, Entry, Leave, Queue};
 use super::route_limit::{Permit, RouteLimit};
 use crate::metrics::{Rejection, WorkerMetrics};
-
-/// How important handshakes are: established connections keep their service while more clients come.
-pub(crate) const HANDSHAKE: Class = Class::Low;
-
-/// The demand of a connection, or of an exchange, on its worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Demand {
-    /// Nothing: it is idle, or it is being closed.
-    None,
-    /// The worker's time: it was just accepted, or its request waits to be started.
-    Time,
-    /// An answer that is being made: its handler was started and waits for something else.
-    Answer,
-}
-
-impl Demand {
-    /// The demand of two together: the more urgent one.
-    pub(crate) fn or(self, other: Demand) -> Demand {
-        match (self, other) {
-            (Demand::Time, _) | (_, Demand::Time) => Demand::Time,
-            (Demand::Answer, _) | (_, Demand::Answer) => Demand::Answer,
-            (Demand::None, Demand::None) => Demand::None,
-        }
-    }
-}
-
-impl Wants {
-    /// The demand of one of them changes from `before` to `after`.
-    fn change(&mut self, before: Demand, after: Demand) {
-        for (demand, change) in [(before, u32::MAX), (after, 1)] {
-            let count = match demand {
-                Demand::None => continue,
-                Demand::Time => &mut self.time,
-                Demand::Answer => &mut self.answers,
-            };
-            *count = count.wrapping_add(change); // Adding `MAX` subtracts one.
-        }
-    }
-}
 
 /// The verdict about a request.
 #[derive(Debug)]
@@ -153,6 +116,7 @@ pub(crate) struct WorkerAdmission<T> {
     pub(crate) gate: WorkerGate,
     queue: Queue<T>,
     budget: TurnBudget,
+    handshakes: Handshakes,
     standing: Standing,
     /// How many connections and exchanges have each demand.
     load: Load,
@@ -171,6 +135,7 @@ impl<T> WorkerAdmission<T> {
             gate,
             queue: Queue::new().with_shares(terms.is_fair, terms.patience / 2),
             budget: TurnBudget::new(terms.turn_max),
+            handshakes: Handshakes::new(now),
             standing: Standing::new(terms.queue_target, terms.patience, now),
             load: Load::default(),
             load_has_changed: false,
@@ -287,26 +252,31 @@ impl<T> WorkerAdmission<T> {
         Verdict::Serve(Grant { deadline, permit })
     }
 
-    /// The verdict about a handshake that came at `now`: it costs as much as many requests, so the clock is always
-    /// read before it. While requests wait, it waits behind them. `is_suspect`: its client may have hung up.
+    /// The verdict about a handshake that came at `came`: it costs as much as many requests, so the clock is always
+    /// read before it. `is_suspect`: its client may have hung up.
     pub(crate) fn judge_handshake(
         &mut self,
-        now: impl FnOnce() -> Instant,
+        (came, now): (Instant, impl FnOnce() -> Instant),
         is_suspect: bool,
         client: impl FnOnce() -> Option<ClientKey>,
     ) -> Verdict {
-        match () {
-            () if self.gate.over() => Verdict::Refuse(Rejection::RequestApp),
-            () if !is_suspect && self.has_time(now) => {
-                Verdict::Serve(Grant { deadline: Instant::MAX, permit: None })
-            }
-            () if self.is_full(HANDSHAKE, client) => Verdict::Refuse(Rejection::QueueFull),
-            () => Verdict::Wait(HANDSHAKE, Instant::MAX),
+        if self.gate.over() {
+            return Verdict::Refuse(Rejection::RequestApp);
         }
+        if !is_suspect && self.has_time(now) {
+            return Verdict::Serve(Grant { deadline: Instant::MAX, permit: None });
+        }
+        let class = self.handshakes.class(came);
+        if self.is_full(class, client) {
+            return Verdict::Refuse(Rejection::QueueFull);
+        }
+        self.handshakes.wait(class);
+        Verdict::Wait(class, Instant::MAX)
     }
 
-    /// The costly part of a handshake was done until `now`.
-    pub(crate) fn charge(&mut self, now: Instant) {
+    /// The costly part of a handshake was done from `began` to `now`.
+    pub(crate) fn charge(&mut self, began: Instant, now: Instant) {
+        self.handshakes.learn(now - began);
         self.budget.charge(now);
     }
 

@@ -44,7 +44,11 @@ impl FieldBlock<'_> {
             404 => 0x8d,
             500 => 0x8e,
             _ => {
-                return self.add(b":status", digits(status.into(), &mut [0; 20]), Indexing::Without);
+                return self.add(
+                    b":status",
+                    digits(status.into(), &mut [0; 20]),
+                    Indexing::Without,
+                );
             }
         };
         self.out.push(indexed);

@@ -1,7 +1,7 @@
 //! Bytes of a sealed channel: its handshake is admitted like a request, and what its records hold is served.
 //!
 //! A handshake costs as much as many requests, and refusing one costs nothing: so it is asked about before its costly part
-//! begins, waits in the queue behind the requests of established connections, and is refused by a reset. The protocol
+//! begins, waits in the queue, nearly always behind the requests of established connections, and is refused by a reset. The protocol
 //! begins when the handshake begins, and again when it is complete: its deadline for the first request bounds both.
 
 use highwater_core::time::{Clock, Instant};
@@ -13,7 +13,7 @@ use super::super::protocol::Protocol;
 use super::super::{Parts, turn::Turn};
 use super::ConnectionMut;
 use crate::admission::queue::Entry;
-use crate::admission::worker::{HANDSHAKE, Verdict};
+use crate::admission::worker::Verdict;
 use crate::metrics::{HandshakeFailure, Rejection};
 
 impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
@@ -52,7 +52,8 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         let Parts { admission, turn, .. } = &mut *self.parts;
         let Connection { is_suspect, client, .. } = &*self.connection;
         let now = turn.now;
-        let verdict = admission.judge_handshake(|| turn.clock.now(), *is_suspect, || *client);
+        let time = (now, || turn.clock.now());
+        let verdict = admission.judge_handshake(time, *is_suspect, || *client);
         match verdict {
             Verdict::Serve(_) => {
                 self.begin_handshake(sealed, now);
@@ -61,7 +62,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             Verdict::Wait(class, deadline) => {
                 sealed.wait();
                 let (id, _, first) = self.exchanges.get_mut(self.connection.streams.first());
-                first.started = now; // Since then it waits.
+                (first.started, first.queue.class) = (now, class); // Since then it waits.
                 let item = Item::Handshake(id);
                 self.parts.admission.enqueue(class, Entry { item, ready: now, deadline });
             }
@@ -99,8 +100,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         statistics.started(metrics, ready, *now);
         metrics.handshakes.begin();
         admission.count();
+        let began = clock.now();
         sealed.begin();
-        admission.charge(clock.now());
+        admission.charge(began, clock.now());
         if !self.connection.link.is_ending() {
             let versions = self.connection.versions;
             self.connection.begin_protocol(*now, versions, is_draining);
@@ -112,7 +114,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     #[cold]
     pub(super) fn left_handshake(&mut self) {
         let (.., first) = self.exchanges.get_mut(self.connection.streams.first());
-        self.parts.admission.left(HANDSHAKE, first.started, self.parts.turn.now);
+        self.parts.admission.left(first.queue.class, first.started, self.parts.turn.now);
     }
 
     /// The handshake will not begin: a reset costs the least.
