@@ -372,6 +372,8 @@ impl Watch {
                 () if broken => Ok(Excuse::Broken),
                 () if around.drops_hung_up && link.has_hung_up() => Ok(Excuse::HungUp),
                 () if link.awaits_handshake() && around.sheds_after.is_some() => Ok(Excuse::Shed),
+                // Nobody will complete it.
+                () if link.awaits_handshake() && link.has_hung_up() => Ok(Excuse::HungUp),
                 () => Err("reset for no reason".into()),
             };
         }

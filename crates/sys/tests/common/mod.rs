@@ -283,7 +283,8 @@ pub fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
 
-/// A slow reader of `output`, then FIN: everything arrives, and progress is reported on the way.
+/// A slow reader of `output`, then FIN: everything arrives, and progress is reported before the reader begins. How often
+/// after that depends on who is faster.
 pub fn slow_reader<D: Subject>(output: Output, then: Then) {
     let mut rig = Rig::<D>::new();
     let (mut client, id) = rig.accepted();
@@ -300,7 +301,6 @@ pub fn slow_reader<D: Subject>(output: Output, then: Then) {
     rig.until_seen(&Seen::Sent(id));
     let (equal, mut client) = reader.join().unwrap();
     assert!(equal);
-    assert!(rig.count(|seen| *seen == Seen::Progress(id)) > 1);
     if then == Then::Close {
         rig.until_seen(&Seen::Closed(id));
         assert_eq!(client.read(&mut [0]).unwrap(), 0);

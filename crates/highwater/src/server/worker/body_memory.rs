@@ -106,6 +106,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         let response = known.and_then(|known| self.app.refuse(known, number));
         self.exchange.be_no_request(self.parts.unmatched, self.parts.turn.now);
         self.refuse(target, Rejection::RequestMemory, number, response);
+        self.release_body(); // At once: bodies that arrive in the same turn may have its room.
         false
     }
 
