@@ -197,6 +197,11 @@ impl Link {
         may_come && self.sealed.as_ref().is_some_and(|peer| peer.is_greeting())
     }
 
+    /// Whether its bytes are sealed.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.is_some()
+    }
+
     /// Whether a handshake waits to be admitted.
     pub(super) fn awaits_handshake(&self) -> bool {
         self.sealed.as_ref().is_some_and(|peer| peer.awaits_answer())
