@@ -41,4 +41,5 @@ pub(crate) use collected::{Collected, make_room};
 pub(crate) use deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};
 pub(crate) use fields::Span;
 pub(crate) use head::{REQUEST_ID, Upgrade};
+pub(crate) use reply::digits;
 pub(crate) use trailers::is_left_out;

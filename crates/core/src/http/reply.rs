@@ -83,3 +83,17 @@ impl fmt::Display for LengthMismatch {
 }
 
 impl core::error::Error for LengthMismatch {}
+
+/// The decimal digits of `number`.
+#[inline]
+pub(crate) fn digits(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
+    let mut at = buffer.len();
+    loop {
+        at -= 1;
+        buffer[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &buffer[at..];
+        }
+    }
+}

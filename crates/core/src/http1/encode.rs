@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::http::{FieldWriter, PreparedFields};
+use crate::http::{FieldWriter, PreparedFields, digits};
 
 /// The header fields of a response being written. Only [`super::Connection`] makes one.
 #[derive(Debug)]
@@ -103,17 +103,8 @@ fn long_content_length(out: &mut Vec<u8>, length: u64) {
 
 /// Appends `number` in decimal.
 #[inline]
-pub(super) fn decimal(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return out.extend_from_slice(&digits[at..]);
-        }
-    }
+pub(super) fn decimal(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(digits(number, &mut [0; 20]));
 }
 
 /// A chunk's size line.

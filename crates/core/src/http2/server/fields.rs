@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::super::hpack::{self, Indexing};
-use crate::http::FieldWriter;
+use crate::http::{FieldWriter, digits};
 
 /// The longest name in capitals that is sent; none that is registered comes near.
 const NAME_MAX: usize = 128;
@@ -61,20 +61,6 @@ impl FieldBlock<'_> {
         let digits = digits(length, &mut buffer);
         self.out.extend_from_slice(&[0x0f, 28 - 15, digits.len() as u8]);
         self.out.extend_from_slice(digits);
-    }
-}
-
-/// The decimal digits of a number.
-#[inline]
-fn digits(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
-    let mut at = buffer.len();
-    loop {
-        at -= 1;
-        buffer[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &buffer[at..];
-        }
     }
 }
 
