@@ -20,7 +20,7 @@ CREATE VIEW history AS
 WITH measured AS (
   SELECT record, iif(cell = 'pipeline', 'pipelined', 'one by one') AS shape, ratio, low, high, coverage, pairs
     FROM comparisons
-    WHERE record IN ('2026-11-21-engine', '2026-11-21-engine-2', '2026-11-23-history') AND baseline = 'axum'
+    WHERE record IN ('2026-11-21-engine', '2026-11-21-engine-2', '2026-11-26-history') AND baseline = 'axum'
       AND server = 'highwater' AND cell IN ('plaintext', 'pipeline')
   UNION ALL
   -- There the baseline was Highwater.
@@ -38,8 +38,8 @@ UPDATE versions SET title = 'Overload control', technique = 'gates in the kernel
   WHERE tag = '70fa54a';
 UPDATE versions SET title = 'Patience', technique = 'nothing is refused that can be answered in time; the re-cut worker'
   WHERE tag = '1d43687';
-UPDATE versions SET title = 'The front door', technique = 'failures are logged, drains from anywhere, a pool that grows'
-  WHERE commit_hash = (SELECT commit_hash FROM records WHERE record = '2026-11-23-history');
+UPDATE versions SET title = 'Protocols', technique = 'TLS, HTTP/2 and WebSocket; a fifth fewer instructions'
+  WHERE commit_hash = (SELECT commit_hash FROM records WHERE record = '2026-11-26-history');
 
 -- What `@metric:tag` and `@git` show: requests per core-second of the closed loop without pipelining, and what that is over axum's.
 UPDATE versions SET improvement_percent = (SELECT 100 * (ratio - 1) FROM history

@@ -18,7 +18,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use highwater_batcher::sink::kafka::{Client, KafkaSink, Limits, Settings};
-use highwater_batcher::{Batcher, Layout, Moment, OnFailure, Options, Refused};
+use highwater_batcher::{Batcher, Failure, Layout, Moment, OnFailure, Options, Refused};
 
 /// The most unanswered bytes: as much as Kafka's own producer buffers by default (`buffer.memory`).
 const BUFFER_BYTES: usize = 32 << 20;
@@ -59,10 +59,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     (options.batch_bytes, options.memory_max) = (256 << 10, 2 * BUFFER_BYTES);
     let batcher = Batcher::new(client.sink(), options)?;
     let (cpu, began) = (cpu_seconds()?, Instant::now());
-    let written = write(batcher, settings.partitions, records, &vec![b'x'; bytes]);
+    let (written, failure) = write(batcher, settings.partitions, records, &vec![b'x'; bytes]);
     let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds()? - cpu);
     if written != records as u64 {
-        return Err(format!("{written} of {records} were written").into());
+        let why = failure.map_or("no failure was seen".to_owned(), |failure| failure.to_string());
+        return Err(format!("{written} of {records} were written: {why}").into());
     }
     let (records, bytes) = (records as f64, bytes as f64);
     let us = cpu * 1e6 / records;
@@ -75,8 +76,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes records to the partitions, a turn's worth to each as Kafka's own producer fills one batch after the other, and waits for all of them. How many were written.
-fn write(mut batcher: Batcher<KafkaSink>, partitions: u32, records: usize, body: &[u8]) -> u64 {
+/// Writes records to the partitions, a turn's worth to each, as Kafka's own producer fills one batch after the other,
+/// and waits for all of them. Returns how many were written, and the last failure.
+fn write(
+    mut batcher: Batcher<KafkaSink>,
+    partitions: u32,
+    records: usize,
+    body: &[u8],
+) -> (u64, Option<Failure>) {
+    let mut failure = None;
+    let mut end_turn = |batcher: &mut Batcher<KafkaSink>, now, waker| {
+        batcher.on_turn_end(now, waker);
+        if let Some(trouble) = batcher.trouble() {
+            failure = Some(trouble.clone());
+        }
+    };
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
@@ -86,19 +100,19 @@ fn write(mut batcher: Batcher<KafkaSink>, partitions: u32, records: usize, body:
         // As a worker does: the clock is read, and the sink asked, once in a turn.
         if number % TURN_RECORDS == 0 {
             moment.now = Instant::now();
-            batcher.on_turn_end(moment.now, &waker);
+            end_turn(&mut batcher, moment.now, &waker);
         }
         while let Err(Refused::Full) = batcher.append(partition, moment, body) {
             std::thread::park_timeout(Duration::from_millis(1));
-            batcher.on_turn_end(Instant::now(), &waker);
+            end_turn(&mut batcher, Instant::now(), &waker);
         }
     }
     while !batcher.is_idle() {
         batcher.flush(Instant::now());
-        batcher.on_turn_end(Instant::now(), &waker);
+        end_turn(&mut batcher, Instant::now(), &waker);
         std::thread::park_timeout(Duration::from_millis(1));
     }
-    batcher.counts().written
+    (batcher.counts().written, failure)
 }
 
 /// What this process has used of the CPUs. The kernel counts in ticks of 10 ms.

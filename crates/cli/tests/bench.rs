@@ -145,7 +145,7 @@ fn children_are_counted() {
     let record = scene.record("r.json");
     // The parent only waits. What answering costs at least: a system call or two.
     let cost = record["cells"][0]["server_cpu_us_per_request"].as_f64().expect("it was measured");
-    assert!(cost > 0.5, "{cost} µs a request");
+    assert!(cost > 0.5, "{cost} µs per request");
 }
 
 /// Purpose: a run that is killed loses the row it was measuring, leaves no process behind, and goes on where it was:

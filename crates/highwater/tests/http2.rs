@@ -17,7 +17,7 @@ use highwater::layers::request_id;
 use highwater::server::TransportChoice;
 use highwater::{
     Body, BodyStream, Bytes, Disconnected, Error, OriginalUri, Query, RequestId, Response, Router,
-    Running, StatusCode, Uri,
+    Running, ServerConfig, StatusCode, Uri,
 };
 use http::{Method, Request as HttpRequest, Version};
 use served::{HANG, config, start, start_with};
@@ -267,6 +267,39 @@ on_each_transport! {
                     assert_eq!(content(answer).await.0, 200);
                 }
             }
+        });
+    }
+
+    /// Purpose: demand is counted twice. A connection with twenty requests under way has one place of two among the
+    /// connections, so that another is accepted; among the requests it has twenty, as the metric says.
+    fn one_connection_has_one_place_for_all_its_streams(transport) {
+        let config = ServerConfig {
+            metrics: Some(([127, 0, 0, 1], 0).into()),
+            connection_limit: Some(2),
+            ..config(transport)
+        };
+        let server = start_with(router(), config);
+        let metrics = server.metrics_address().expect("a port");
+        with_client(&server, async |client| {
+            let mut answers = Vec::new();
+            for _ in 0..20 {
+                let mut client = client.clone().ready().await.expect("it is open");
+                answers.push(client.send_request(request(Method::GET, "/learns"), true).expect("open"));
+            }
+            assert_eq!(get(&client, "/").await.0, 200, "all twenty have begun");
+            let address = server.address();
+            let (answer, seen) = tokio::task::spawn_blocking(move || {
+                let ask = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+                let answer = exchange(address, ask.as_bytes());
+                let scrape = "GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+                (answer, exchange(metrics, scrape.as_bytes()))
+            })
+            .await
+            .expect("no panic");
+            let (answer, seen) = (String::from_utf8_lossy(&answer), String::from_utf8_lossy(&seen));
+            assert!(answer.starts_with("HTTP/1.1 200"), "another connection is accepted: {answer}");
+            let in_flight = seen.lines().find(|line| line.starts_with("http_connections_in_flight "));
+            assert_eq!(in_flight, Some("http_connections_in_flight 20"));
         });
     }
 

@@ -224,7 +224,7 @@ fn check_name(name: &str) -> Result<(), Error> {
         return Ok(());
     }
     let text = format!(
-        "{name:?} is no consumer's name: 1 to {CONSUMER_NAME_MAX} of the letters a to z, digits, - and _"
+        "{name:?} is not a consumer's name: use 1 to {CONSUMER_NAME_MAX} of the letters a to z, digits, - and _"
     );
     Err(Error::new(ErrorKind::Invalid, text))
 }

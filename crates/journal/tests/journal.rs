@@ -164,7 +164,7 @@ fn a_torn_end_is_cut() {
     assert_eq!((tail.records_kept, tail.at, tail.bytes), (9, bytes - 80 - 160, 60));
     assert_eq!(Path::new(&tail.file), Path::new(segment.file_name().expect("it has a name")));
     assert!(journal.recovery().to_string().contains("60 bytes at"), "{}", journal.recovery());
-    assert!(journal.recovery().report.is_intact(), "a tail is no damage");
+    assert!(journal.recovery().report.is_intact(), "a tail is not damage");
     fill(&journal, 10, 1, 100);
     let (records, missing) = read(&mut journal.reader_from_start());
     assert_eq!(ids(&records), [0, 1, 2, 3, 4, 5, 6, 7, 8, 10]);

@@ -112,7 +112,7 @@ pub(crate) struct Outcome {
     pub(crate) before_close: u64,
 }
 
-/// Sends from so many producers for so long, each at `rate` messages a second or as fast as it can.
+/// Sends from so many producers for so long, each at `rate` messages per second or as fast as it can.
 pub(crate) fn run(producers: usize, rate: Option<u64>, duration: Duration) -> Outcome {
     let slots: Vec<Slot> = (0..producers).map(|_| Slot::new()).collect();
     let is_over = AtomicBool::new(false);

@@ -72,7 +72,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// One core, 1.1 ms a request, 200 ms deadline, an open loop: as the real experiment.
+    /// One core, 1.1 ms per request, 200 ms deadline, an open loop: as the real experiment.
     pub(crate) fn plain() -> Scene {
         Scene {
             seed: 1,

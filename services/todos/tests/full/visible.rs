@@ -37,7 +37,7 @@ const WITHIN_MS: f64 = 100.0;
 const TODOS: usize = 1000;
 /// Those that the load changes, again and again.
 const CHANGED: usize = 100;
-/// The load, in requests a second through nginx.
+/// The load, in requests per second through nginx.
 const WRITES_PER_S: u32 = 200;
 const READS_PER_S: u32 = 2000;
 const READERS: u32 = 4;

@@ -333,7 +333,7 @@ impl Server {
     }
 }
 
-/// Seconds until `needs_scaleout` after the load on a server of `mean` seconds a request steps from
+/// Seconds until `needs_scaleout` after the load on a server of `mean` seconds per request steps from
 /// half to `load`; `None` if not within ten minutes.
 fn raised_after(seed: u64, limit: usize, mean: f64, load: f64, service: Service) -> Option<f64> {
     const ONSET: u32 = 300;

@@ -8,7 +8,7 @@
 //!  no refusal at the route's limit within a second              --body-rate-min
 //!  a refusal within a second                                    twice that, and twice as much again for
 //!                                                               each half second that it goes on
-//!  after three seconds of it, and from then on                  64 times that: 15 KiB a second
+//!  after three seconds of it, and from then on                  64 times that: 15 KiB per second
 //! ```
 //!
 //! The slowest uploads end first, with 408. As soon as refusals stop, the others may be slow again. An upload
