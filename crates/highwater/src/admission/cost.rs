@@ -27,7 +27,8 @@ const DROP: Duration = Duration::from_nanos(8_800);
 const OVERFLOW: Duration = Duration::from_nanos(14_100);
 /// A 503 after parsing, on a connection of its own, with all that opening and closing it takes.
 const ANSWER: Duration = Duration::from_nanos(94_300);
-/// A 503 on a connection that stays open: 13 to 15 µs by the plan `refusal-kept`, the kernel's part included.
+/// A 503 on a connection that stays open: 13 to 15 µs by the plan `refusal-kept`, over HTTP/1.1, the kernel's part included.
+/// Over HTTP/2 it is less, as several may leave with one send (`server/worker/cork`).
 const ANSWER_KEPT: Duration = Duration::from_nanos(14_000);
 
 pub(super) fn of_resets(mechanism: Mechanism, count: u64) -> Duration {

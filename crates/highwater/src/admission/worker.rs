@@ -188,6 +188,11 @@ impl<T> WorkerAdmission<T> {
         self.standing.stands()
     }
 
+    /// For how long clients wait for an answer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.terms.patience
+    }
+
     /// Whether a request that is refused for load ends its connection.
     pub(crate) fn refuse_close(&self) -> bool {
         self.terms.refuse_close

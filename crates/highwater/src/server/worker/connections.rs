@@ -16,6 +16,7 @@ use highwater_core::time::Instant;
 use highwater_core::timer::Wheel;
 
 use super::channel::Channel;
+use super::cork::{Cork, Corks};
 use super::exchange::{ExchangeId, Exchanges};
 use super::protocol::{Protocol, StreamId, Versions};
 use crate::admission::per_client::Place;
@@ -44,6 +45,8 @@ pub(super) struct Connection<P> {
     pub(super) is_fresh: bool,
     /// The demand under which the gate last counted it.
     pub(super) demand: Demand,
+    /// Its answers to refused requests that wait for others.
+    pub(super) cork: Cork,
     generation: u32,
     /// When the timer wheel will fire for it; `MAX` if it will not.
     timer_at: Instant,
@@ -71,6 +74,7 @@ impl<P: Protocol> Connection<P> {
             is_suspect: false,
             is_fresh: true,
             demand: Demand::None,
+            cork: Cork::NONE,
             generation: 0,
             timer_at: Instant::MAX,
             accepted_at: Instant::ZERO,
@@ -333,6 +337,8 @@ const CAPACITY: usize = 32;
 pub(super) struct Agenda {
     /// To be flushed at the end of the turn.
     pub(super) touched: Vec<ConnId>,
+    /// To be flushed when their answers have waited for long enough.
+    pub(super) corks: Corks,
     wheel: Wheel,
     due: Vec<u64>,
 }
@@ -341,6 +347,7 @@ impl Agenda {
     pub(super) fn new(now: Instant) -> Self {
         Agenda {
             touched: Vec::with_capacity(CAPACITY),
+            corks: Corks::default(),
             wheel: Wheel::new(now),
             due: Vec::with_capacity(CAPACITY),
         }
@@ -370,9 +377,9 @@ impl Agenda {
         }
     }
 
-    /// When the wheel fires next.
+    /// When the wheel fires next, or answers have waited for long enough.
     pub(super) fn next(&self) -> Instant {
-        self.wheel.next().unwrap_or(Instant::MAX)
+        self.wheel.next().unwrap_or(Instant::MAX).min(self.corks.next())
     }
 
     /// Whether the time of a token may have come by `now`.

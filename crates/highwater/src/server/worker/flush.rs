@@ -1,6 +1,7 @@
 //! Commands for the driver at the end of a turn: output, how to read, how many to accept, what to close.
 
 use highwater_core::driver::{Close, ConnId, Driver, Reading, Then};
+use highwater_core::time::Instant;
 
 use super::connections::{Agenda, Connection};
 use super::protocol::Protocol;
@@ -12,11 +13,30 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
     /// Gives each touched connection's output to the driver, and commands how to read.
     #[inline]
     pub(super) fn flush(&mut self) {
+        if !self.state.agenda.corks.is_empty() {
+            self.uncork();
+        }
         if !self.state.agenda.touched.is_empty() {
             self.flush_touched();
         }
         self.state.parts.admission.settle();
         self.flush_accepting();
+    }
+
+    /// Flushes the connections whose answers have waited for others for long enough; all if no queue stands.
+    #[cold]
+    fn uncork(&mut self) {
+        let WorkerState { connections, agenda, parts, .. } = &mut self.state;
+        let until = match parts.admission.stands() {
+            true => parts.turn.now,
+            false => Instant::MAX,
+        };
+        while let Some(id) = agenda.corks.pop(until) {
+            let connection = connections.get_mut(id);
+            if connection.is_open {
+                agenda.touch(id, connection);
+            }
+        }
     }
 
     fn flush_touched(&mut self) {
@@ -42,13 +62,16 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         if let Some(how) = at.ends() {
             return self.close(id, how);
         }
-        let (now, Connection { link, protocol, channel, .. }) =
-            (at.parts.turn.now, &mut *at.connection);
+        let (now, Connection { link, protocol, .. }) = (at.parts.turn.now, &mut *at.connection);
         protocol.flush(link, &at.parts.encoder.limits, now);
         if let Some(report) = protocol.take_report() {
             at.parts.metrics.streams.count(&report);
         }
-        if let Some((output, then)) = channel.take_output(link, &at.parts.encoder.limits, now) {
+        let is_corked = at.is_corked();
+        let Connection { link, channel, .. } = &mut *at.connection;
+        if !is_corked
+            && let Some((output, then)) = channel.take_output(link, &at.parts.encoder.limits, now)
+        {
             channel.sends(then);
             at.parts.metrics.bytes_written.add(output.len() as u64);
             driver.send(id, output, then);

@@ -15,7 +15,7 @@
 //!          ├─ connections    channel, protocol and exchanges of each    connections, channel, exchange
 //!          ├─ parsing        working memory for one request
 //!          ├─ acceptor       how many connections are let in            accept, room
-//!          ├─ agenda         what is flushed, what is due               connections
+//!          ├─ agenda         what is flushed, what is due               connections, cork
 //!          └─ parts ─┬─ turn         what time it is, what was done     turn, served_time, statistics, blocking
 //!                    ├─ admission    what is served                     crate::admission::worker
 //!                    ├─ tasks        what was woken, the pool           tasks, inbox, handover, detached, runtime
@@ -40,6 +40,7 @@ mod blocking;
 mod body_memory;
 mod channel;
 mod connections;
+mod cork;
 mod detached;
 mod encode;
 mod events;
@@ -272,9 +273,17 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         wait
     }
 
-    /// Whether requests wait in the queue, or unread input may wait.
+    /// Whether requests wait in the queue, unread input may wait, or answers wait that need not.
     pub(crate) fn has_backlog(&self) -> bool {
-        !self.state.parts.admission.is_queue_empty() || self.is_catching_up()
+        !self.state.parts.admission.is_queue_empty()
+            || self.is_catching_up()
+            || self.has_loose_corks()
+    }
+
+    /// Whether answers wait for others although no queue stands any more.
+    fn has_loose_corks(&self) -> bool {
+        let WorkerState { agenda, parts, .. } = &self.state;
+        !agenda.corks.is_empty() && !parts.admission.stands()
     }
 
     /// Whether the worker was kept from running for long, and so reads input before it judges deadlines.

@@ -7,6 +7,7 @@ use highwater_core::driver::{Close, Driver, Reading};
 use highwater_core::http::Reject;
 use highwater_core::time::{Clock, Instant};
 
+use super::super::Parts;
 use super::super::connections::Connection;
 use super::super::exchange::Item;
 use super::super::inbox::Done;
@@ -142,6 +143,17 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             self.parts.metrics.handshakes.fail(HandshakeFailure::Closed);
         }
         self.parts.admission.change(self.connection.demand, Demand::None);
+    }
+
+    /// Whether all of its output waits for more like it: answers to refused requests.
+    #[inline]
+    pub(in super::super) fn is_corked(&mut self) -> bool {
+        let Connection { link, channel, cork, .. } = &mut *self.connection;
+        cork.is_some() && {
+            let Parts { turn, admission, encoder, .. } = &*self.parts;
+            let most = encoder.limits.output_max / 2;
+            cork.holds((link, channel), (turn.now, admission.stands()), most)
+        }
     }
 
     /// How to close the connection now, if it has nothing more to send and its time is over.

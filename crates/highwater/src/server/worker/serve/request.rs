@@ -17,6 +17,7 @@ use highwater_core::http::Reject;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::connections::Connection;
+use super::super::cork;
 use super::super::encode::Rest;
 use super::super::exchange::{Exchange, Item, Named};
 use super::super::protocol::{Begun, Next, Pending, Protocol, Request, Step, Stream, StreamId};
@@ -311,9 +312,24 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             let Connection { link, protocol, .. } = &mut *self.connection;
             protocol.drain(link, self.parts.turn.now);
         }
+        let before = self.connection.link.pending();
         self.exchange().refuse(target, reason, number, response);
         if self.connection.streams.is_divided() {
             self.close_if_over();
+            if self.parts.admission.stands() {
+                self.cork(before);
+            }
+        }
+    }
+
+    /// A request was refused while a queue stands, others of its connection may follow, and `before` bytes of output came
+    /// before the answer, which may wait for theirs.
+    fn cork(&mut self, before: usize) {
+        let Parts { turn, admission, .. } = &*self.parts;
+        let until = turn.now + cork::time_max(admission.patience());
+        let Connection { link, cork, .. } = &mut *self.connection;
+        if cork.add((before, link.pending()), until) {
+            self.agenda.corks.push(self.id, until);
         }
     }
 }
