@@ -333,6 +333,8 @@ const CAPACITY: usize = 32;
 pub(super) struct Agenda {
     /// To be flushed at the end of the turn.
     pub(super) touched: Vec<ConnId>,
+    /// Whose large bodies got content in this turn, and may get the rest of what has arrived.
+    pub(super) collecting: Vec<ConnId>,
     wheel: Wheel,
     due: Vec<u64>,
 }
@@ -341,6 +343,7 @@ impl Agenda {
     pub(super) fn new(now: Instant) -> Self {
         Agenda {
             touched: Vec::with_capacity(CAPACITY),
+            collecting: Vec::new(),
             wheel: Wheel::new(now),
             due: Vec::with_capacity(CAPACITY),
         }
