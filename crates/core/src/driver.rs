@@ -27,6 +27,8 @@
 //! * R10 A driver has as many listeners as it was given, in that order: [`ListenerId`] 0 is the first. Each
 //!   accepts on its own; `Accepted` names the one that the connection came in at. `AcceptFailed` ends accepting
 //!   at all of them, except where it has ended for good.
+//! * R11 [`Driver::take`] keeps the order of bytes: it takes none while earlier ones may still be reported, and what
+//!   it takes is not reported. It never takes the end: that is reported as always.
 //! * O1 One send in flight per connection: no second `send` before the `Sent` of the first. A driver
 //!   answers a second one by resetting the connection: it never touches the bytes of the first.
 //! * O2 Commands and questions are given between polls, not from inside the callback.
@@ -145,11 +147,22 @@ pub enum Reading {
     /// Deliver once, then stop. Every connection starts with this: it is cheapest for a single
     /// request.
     Once,
+    /// Deliver once, but only a few KiB, then stop: what else has arrived is for [`Driver::take`]. A delivery that was
+    /// under way before may have more.
+    Brief,
     /// Deliver all bytes that arrive, until the next command.
     Stream,
     /// Deliver nothing more, so that TCP pushes back; report only the end (R9). Bytes that were
     /// already received may still be delivered.
     Stop,
+}
+
+impl Reading {
+    /// Whether it ends with the next delivery.
+    #[inline]
+    pub const fn is_once(self) -> bool {
+        matches!(self, Reading::Once | Reading::Brief)
+    }
 }
 
 /// How to close.
@@ -207,6 +220,14 @@ pub trait Driver {
 
     /// Sets how bytes are delivered from now on. Cheap when nothing changes.
     fn read(&mut self, id: ConnId, reading: Reading);
+
+    /// Takes bytes that have arrived to the end of `into`, `max` of them at most, and returns how many. The driver
+    /// copies them nowhere else, and `into` grows as [`make_room`](crate::http::make_room) says: for bytes that are
+    /// here, whatever `max` promises.
+    ///
+    /// It may take fewer than have arrived, and none: what is left is delivered as [`Driver::read`] says. Ask between
+    /// a delivery after which reading has stopped and the next `read`; else it takes none (R11).
+    fn take(&mut self, id: ConnId, into: &mut Vec<u8>, max: u64) -> usize;
 
     /// Closes, abandoning a send in flight. Answered by [`Event::Closed`].
     fn close(&mut self, id: ConnId, how: Close);

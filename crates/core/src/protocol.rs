@@ -248,6 +248,25 @@ pub trait Protocol: Sized {
         None
     }
 
+    // ---- large bodies that are collected: all that comes next is content
+
+    /// A body for which all input is meant: where its next bytes go, and how many it lacks. A worker may put input
+    /// there that no call of [`Protocol::advance`] has seen, then says so with [`Protocol::took`].
+    #[inline]
+    fn collecting(&mut self) -> Option<(&mut Vec<u8>, u64)> {
+        None
+    }
+
+    /// So many bytes of that body are where they go.
+    #[inline]
+    fn took(&mut self, _len: usize, _now: Instant) {}
+
+    /// Whether the current request, or else the last one, has a body like that: the next may have one, too.
+    #[inline]
+    fn is_bulky(&self) -> bool {
+        false
+    }
+
     /// Bytes of memory it has allocated on the heap, without its link.
     fn allocated(&self) -> usize;
 }

@@ -187,6 +187,24 @@ impl Protocol for Connection {
         }
     }
 
+    fn collecting(&mut self) -> Option<(&mut Vec<u8>, u64)> {
+        match &mut self.of {
+            Of::Http1(connection) => connection.collecting(),
+            Of::Http2(_) => None,
+        }
+    }
+
+    fn took(&mut self, len: usize, now: Instant) {
+        if let Of::Http1(connection) = &mut self.of {
+            connection.took(len, now);
+        }
+    }
+
+    #[inline]
+    fn is_bulky(&self) -> bool {
+        matches!(&self.of, Of::Http1(connection) if connection.is_bulky())
+    }
+
     fn allocated(&self) -> usize {
         match &self.of {
             Of::Http1(connection) => connection.allocated(),

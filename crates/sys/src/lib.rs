@@ -59,6 +59,8 @@ pub mod signal;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod socket;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+mod take;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod unix;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod uring;

@@ -51,12 +51,24 @@ impl Collected {
 }
 
 /// Makes room in `body` for the next `piece` bytes. It doubles, but not beyond `to_come`, the piece and all that follows
-/// it, where that is known: memory is taken as content comes, not as it is announced.
-pub(crate) fn make_room(body: &mut Vec<u8>, piece: usize, to_come: Option<u64>) {
+/// it, where that is known: memory is taken as content comes, not as it is announced. So its capacity is at most twice
+/// what it holds with the piece.
+///
+/// ```
+/// use highwater_core::http::make_room;
+///
+/// let mut body = vec![0; 4000];
+/// make_room(&mut body, 60_000, Some(61_536));
+/// assert_eq!(body.capacity(), 65_536); // All of it, as nearly all is here.
+/// let mut body = vec![0; 4000];
+/// make_room(&mut body, 4000, Some(1_000_000));
+/// assert_eq!(body.capacity(), 12_000);
+/// ```
+pub fn make_room(body: &mut Vec<u8>, piece: usize, to_come: Option<u64>) {
     if body.capacity() - body.len() >= piece {
         return;
     }
-    let doubled = body.len().max(piece);
+    let doubled = body.len() + piece;
     match to_come.and_then(|to_come| usize::try_from(to_come).ok()) {
         Some(to_come) => body.reserve_exact(doubled.min(to_come.max(piece))),
         None => body.reserve(piece),

@@ -19,6 +19,9 @@ pub struct Limits {
     /// Largest request body in bytes where a route sets no bound of its own; beyond it 413.
     /// `--body-max`, 1 MiB.
     pub body_max: u64,
+    /// From this length on, a body that is collected is received into its own memory: its bytes are copied once less.
+    /// Smaller ones are read more simply. 32 KiB.
+    pub large_body: u64,
     /// From the first byte of a request head (or from the accept) to its last; then 408, or a silent close if
     /// no byte came. A total, so that one byte per second does not extend it. `--header-timeout`, 10 s.
     pub header_timeout: Duration,
@@ -106,6 +109,7 @@ impl Default for Limits {
             header_max: 16 * 1024,
             header_count_max: 100,
             body_max: 1024 * 1024,
+            large_body: 32 * 1024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             body_rate_min: 240,

@@ -37,7 +37,8 @@ pub use reject::Reject;
 pub use reply::{FieldWriter, LengthMismatch, Payload, PreparedFields};
 pub use version::Version;
 
-pub(crate) use collected::{Collected, make_room};
+pub(crate) use collected::Collected;
+pub use collected::make_room;
 pub(crate) use deadline_field::{REQUEST_DEADLINE, REQUEST_TIMEOUT};
 pub(crate) use fields::Span;
 pub(crate) use head::{REQUEST_ID, Upgrade};

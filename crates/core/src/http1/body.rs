@@ -111,6 +111,15 @@ impl Decoder {
         }
     }
 
+    /// The next `len` bytes of a body of known length came another way.
+    pub(super) fn skip(&mut self, len: u64) {
+        debug_assert!(self.state == State::Length && len <= self.left, "no more than it lacks");
+        self.left -= len;
+        if self.left == 0 {
+            self.state = State::Done;
+        }
+    }
+
     /// Takes framing and content off the front of `input` and returns the next piece of content, or
     /// `None` if the body is complete or all of `input` is used up.
     ///

@@ -108,6 +108,9 @@ impl<'a> Pending<'a> {
                 Ok(()) => {}
             }
         }
+        if matches!(framing, Framing::Length(length) if length >= limits.large_body) {
+            connection.large_at = connection.requests;
+        }
         connection.collect(link, &head, body, decoder, max, now);
         match connection.next_collected(link, input, limits, now) {
             Next::Reject(reject) => Begun::Reject(reject),

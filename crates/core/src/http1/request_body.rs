@@ -1,6 +1,7 @@
 //! One connection, its request bodies: collected, streamed, discarded, or another protocol's bytes.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use bytes::Bytes;
 
@@ -48,6 +49,29 @@ impl Connection {
     /// Whether the body of the current request is being collected.
     pub fn is_collecting(&self) -> bool {
         matches!(self.input, Input::Collecting)
+    }
+
+    /// The large body that is being collected: where its next bytes go, and how many it lacks.
+    pub fn collecting(&mut self) -> Option<(&mut Vec<u8>, u64)> {
+        let is_large = self.is_collecting() && self.large_at == self.requests;
+        let partial = self.partial.as_deref_mut().filter(|_| is_large)?;
+        let lacks = partial.decoder.remaining().filter(|&lacks| lacks > 0)?;
+        Some((partial.body.growing(), lacks))
+    }
+
+    /// The next `len` bytes of that body are where they go.
+    pub fn took(&mut self, len: usize, now: Instant) {
+        let partial = self.partial.as_mut().expect("Collecting has a partial request");
+        partial.decoder.skip(len as u64);
+        self.progress = now;
+        self.body_bytes += len as u64;
+    }
+
+    /// Whether the current request, or else the last one, has a large body that is collected.
+    #[inline]
+    pub fn is_bulky(&self) -> bool {
+        let reads = matches!(self.input, Input::Head | Input::Collecting);
+        reads && self.requests != 0 && self.large_at == self.requests
     }
 
     /// The current request waits for its turn, in the caller's hands: its peer has done its part, and a body
@@ -248,6 +272,53 @@ impl Connection {
         } else {
             self.input = Input::Closed;
             self.last = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Next, Scratch};
+    use super::*;
+    use crate::http::BodyPlan;
+
+    /// Purpose: the rest of a large body may come another way: it lacks exactly what is left of it, its deadlines see
+    /// progress, and the request is complete with its last byte. Small bodies and chunks come as always.
+    #[test]
+    fn a_large_body_lacks_what_is_left() {
+        let (start, mut scratch) = (Instant::from_nanos(1), Scratch::default());
+        let limits = Limits { large_body: 8, ..Limits::default() };
+        let (mut link, mut connection) = (Link::new(), Connection::new(start));
+        let plan = |_: &Head<'_>| BodyPlan::Whole(1000);
+        assert!(!connection.is_bulky(), "there was no request");
+
+        let mut input: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\nabc";
+        let next = connection.next(&mut link, &mut input, &mut scratch, &limits, start, plan);
+        assert!(matches!(next, Next::Wait), "{next:?}");
+        let later = start + limits.body_timeout;
+        for piece in [&b"de"[..], b"fgh"] {
+            let (body, lacks) = connection.collecting().expect("it is large, and not whole");
+            assert_eq!(lacks, 8 - body.len() as u64);
+            body.extend_from_slice(piece);
+            connection.took(piece.len(), later);
+        }
+        assert_eq!((connection.progress, connection.body_bytes), (later, 8));
+        assert!(connection.collecting().is_none(), "it lacks nothing");
+        let next = connection.next(&mut link, &mut (&[][..]), &mut scratch, &limits, later, plan);
+        let Next::Request(request) = next else { panic!("it is complete: {next:?}") };
+        assert_eq!(request.body.whole(), Some(&b"abcdefgh"[..]));
+        connection.reply = Reply::None;
+        assert!(connection.is_bulky(), "the next body may be as large");
+
+        for small in ["Content-Length: 7\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n9\r\nabc"]
+        {
+            let small = [&b"POST / HTTP/1.1\r\nHost: h\r\n"[..], small.as_bytes()].concat();
+            let mut connection = Connection::new(start);
+            let mut input = small.as_slice();
+            let next = connection.next(&mut link, &mut input, &mut scratch, &limits, start, plan);
+            assert!(matches!(next, Next::Wait), "{next:?}");
+            assert!(connection.is_collecting() && connection.collecting().is_none());
+            assert!(!connection.is_bulky());
         }
     }
 }

@@ -55,6 +55,8 @@ pub struct Connection {
     pub(super) requests: u32,
     /// Length of the incomplete head when it was last parsed.
     pub(super) attempted: u32,
+    /// The number of the last request with a large body that was collected; 0 if there was none.
+    pub(super) large_at: u32,
     /// A request whose body is, or was last, collected.
     pub(super) partial: Option<Box<Partial>>,
     /// When the current phase began, from which the next deadline counts.
@@ -112,6 +114,7 @@ impl Connection {
             head_begun: false,
             requests: 0,
             attempted: 0,
+            large_at: 0,
             partial: None,
             since: now,
             progress: now,

@@ -64,6 +64,19 @@ impl Protocol for Connection {
         Connection::deadline(self, link, limits)
     }
 
+    fn collecting(&mut self) -> Option<(&mut Vec<u8>, u64)> {
+        Connection::collecting(self)
+    }
+
+    fn took(&mut self, len: usize, now: Instant) {
+        Connection::took(self, len, now);
+    }
+
+    #[inline]
+    fn is_bulky(&self) -> bool {
+        Connection::is_bulky(self)
+    }
+
     fn allocated(&self) -> usize {
         Connection::allocated(self)
     }

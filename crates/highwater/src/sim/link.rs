@@ -358,7 +358,7 @@ impl Link {
         let bytes: Vec<u8> = self.inbound.drain(..most.min(self.inbound.len())).collect();
         self.missed = self.missed.saturating_sub(bytes.len());
         match self.reading {
-            Reading::Once => self.read(Reading::Stop, 0),
+            Reading::Once | Reading::Brief => self.read(Reading::Stop, 0),
             Reading::Stop => self.late -= bytes.len(),
             Reading::Stream => {}
         }
@@ -376,6 +376,25 @@ impl Link {
                 delivered.plain
             }
         };
+        self.note_delivered(plain, now);
+        Some(bytes)
+    }
+
+    /// Whether the worker may take bytes: none are reported before them.
+    pub(super) fn may_take(&self) -> bool {
+        let is_open = !self.is_settled() && !self.is_deaf && self.closing.is_none();
+        is_open && self.reading == Reading::Stop && self.late == 0
+    }
+
+    /// The worker takes at most `most` bytes.
+    pub(super) fn take(&mut self, most: usize, now: Instant) -> impl Iterator<Item = u8> {
+        let len = most.min(self.inbound.len());
+        self.missed = self.missed.saturating_sub(len);
+        self.note_delivered(len as u64, now);
+        self.inbound.drain(..len)
+    }
+
+    fn note_delivered(&mut self, plain: u64, now: Instant) {
         self.facts.delivered += plain;
         if plain > 0 {
             self.facts.delivered_at = now;
@@ -383,7 +402,6 @@ impl Link {
         if self.facts.has_shut_down() {
             self.facts.delivered_after_last += plain;
         }
-        Some(bytes)
     }
 
     /// The deadlines of the first request count from now.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use highwater_core::driver::{
     AcceptError, Accepting, Close, ConnId, Driver, Event, ListenerId, Output, Reading, Then, Wait,
 };
+use highwater_core::http::make_room;
 use highwater_core::prng::Prng;
 use highwater_core::time::{Clock, Instant};
 
@@ -541,6 +542,26 @@ impl Driver for SimDriver {
         link.read(reading, late as usize);
         let at = self.network.slots[id.index()].expect("it is open");
         self.network.note(at, || format!("⇐ read {reading:?}"));
+    }
+
+    #[inline(never)]
+    fn take(&mut self, id: ConnId, into: &mut Vec<u8>, max: u64) -> usize {
+        let network = &mut self.network;
+        // A kernel may know of some bytes, or of none.
+        let most = if network.chance(4) { 0 } else { network.draw(2 * DELIVERY_MAX) };
+        let (most, now) = (most.min(usize::try_from(max).unwrap_or(usize::MAX)), network.now());
+        let link = network.unended(id);
+        assert!(!link.is_sealed(), "what is sealed is not content");
+        if !link.may_take() {
+            return 0;
+        }
+        let bytes: Vec<u8> = link.take(most, now).collect();
+        make_room(into, bytes.len(), Some(max));
+        into.extend_from_slice(&bytes);
+        network.delivered += bytes.len() as u64;
+        let at = network.slots[id.index()].expect("it is open");
+        network.note(at, || format!("⇒ taken {}", show(&bytes)));
+        bytes.len()
     }
 
     #[inline(never)]

@@ -46,6 +46,9 @@ const RECEIVE_SIZE: usize = 64 * 1024;
 /// and 0.6 MiB.
 const RECEIVES_MAX: usize = 2;
 
+/// The largest receive that delivers only a little ([`Reading::Brief`]).
+const BRIEF_SIZE: usize = 4 * 1024;
+
 const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
 const HANG_UP: u32 = libc::EPOLLRDHUP as u32;
@@ -146,18 +149,19 @@ impl Epoll {
             if slot.reading == Reading::Stop || slot.is(CLOSING | EOF) {
                 return;
             }
-            match selector::receive(slot.fd, &mut self.scratch) {
+            let size = if slot.reading == Reading::Brief { BRIEF_SIZE } else { RECEIVE_SIZE };
+            match selector::receive(slot.fd, &mut self.scratch[..size]) {
                 Ok(0) => {
                     slot.set(EOF);
                     slot.clear(READABLE);
                     return on_event(Event::Eof(ConnId(index)));
                 }
                 Ok(len) => {
-                    if slot.reading == Reading::Once {
+                    if slot.reading.is_once() {
                         slot.reading = Reading::Stop;
                     }
                     // A short receive has emptied the socket, unless there is a FIN behind it.
-                    let emptied = len < RECEIVE_SIZE && !slot.is(HUNG_UP);
+                    let emptied = len < size && !slot.is(HUNG_UP);
                     if emptied {
                         slot.clear(READABLE);
                     }
@@ -417,6 +421,14 @@ impl Driver for Epoll {
             return self.report(id.0);
         }
         self.list_ready(id.0);
+    }
+
+    fn take(&mut self, id: ConnId, into: &mut Vec<u8>, max: u64) -> usize {
+        self.slots.at(id.0).take(into, max).unwrap_or_else(|_| {
+            self.drop_fd(id.0);
+            self.report(id.0);
+            0
+        })
     }
 
     fn close(&mut self, id: ConnId, how: Close) {

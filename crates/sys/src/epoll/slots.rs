@@ -1,9 +1,12 @@
 //! The pending state of each connection, and how an epoll event finds its connection.
 
+use std::io;
 use std::os::fd::RawFd;
 
 use bytes::Bytes;
 use highwater_core::driver::{ListenerId, Output, Reading, Then};
+
+use crate::take::take;
 
 /// The name that epoll returns with an event: the generation of the connection (32 bits) and its
 /// slot (32 bits). So an event of an old connection is not mistaken for one of its successor.
@@ -86,6 +89,23 @@ impl Slot {
     #[inline]
     pub(super) fn clear(&mut self, bits: u16) {
         self.state &= !bits;
+    }
+
+    /// Takes what has arrived, if there may be something: see `Driver::take`.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub(super) fn take(&mut self, into: &mut Vec<u8>, max: u64) -> io::Result<usize> {
+        let is_open = self.fd != -1 && !self.is(CLOSING | EOF);
+        if !is_open || !self.is(READABLE) || self.reading != Reading::Stop {
+            return Ok(0);
+        }
+        let taken = take(self.fd, into, max)?;
+        // What comes later has an edge to come. A FIN behind these bytes has had its own.
+        if taken.len > 0 && taken.is_all && !self.is(HUNG_UP) {
+            self.clear(READABLE);
+        }
+        Ok(taken.len)
     }
 
     #[inline]

@@ -26,6 +26,7 @@ use std::time::Duration;
 use highwater_core::driver::{
     Accepting, Close, ConnId, Driver, Event, ListenerId, Output, Reading, Then, Wait,
 };
+use highwater_core::http::make_room;
 use highwater_core::time::Clock;
 
 use crate::{DriverConfig, External, Listener, Waker, clock::SystemClock};
@@ -41,6 +42,9 @@ pub(crate) use stream::Stream;
 /// The largest receive, in bytes. All connections share the buffer, so its size costs nothing per
 /// connection.
 const RECEIVE_SIZE: usize = 64 * 1024;
+
+/// The largest receive that delivers only a little ([`Reading::Brief`]).
+const BRIEF_SIZE: usize = 4 * 1024;
 
 /// How many receives a poll makes for one connection before it turns to the others. As for epoll.
 const RECEIVES_MAX: usize = 2;
@@ -151,14 +155,15 @@ impl Portable {
                 return;
             }
             let Some(stream) = &mut slot.stream else { return };
-            match stream.receive(&mut self.scratch) {
+            let size = if slot.reading == Reading::Brief { BRIEF_SIZE } else { RECEIVE_SIZE };
+            match stream.receive(&mut self.scratch[..size]) {
                 Ok(0) => {
                     slot.set(EOF);
                     slot.clear(READABLE);
                     return on_event(Event::Eof(ConnId(index)));
                 }
                 Ok(len) => {
-                    if slot.reading == Reading::Once {
+                    if slot.reading.is_once() {
                         slot.reading = Reading::Stop;
                     }
                     on_event(Event::Received(ConnId(index), &mut self.scratch[..len]));
@@ -362,6 +367,30 @@ impl Driver for Portable {
         }
         slot.reading = reading;
         list_ready(&mut self.slots, &mut self.ready, id.0);
+    }
+
+    fn take(&mut self, id: ConnId, into: &mut Vec<u8>, max: u64) -> usize {
+        let slot = self.slots.at(id.0);
+        if slot.reading != Reading::Stop || slot.is(CLOSING | EOF) || !slot.is(READABLE) {
+            return 0;
+        }
+        let Some(stream) = &mut slot.stream else { return 0 };
+        // Through the scratch: no system's library says how much has arrived, and memory must not grow for more.
+        let size = usize::try_from(max).unwrap_or(usize::MAX).min(RECEIVE_SIZE);
+        match stream.receive(&mut self.scratch[..size]) {
+            Ok(len) => {
+                make_room(into, len, Some(max));
+                into.extend_from_slice(&self.scratch[..len]);
+                return len; // None: the end, which is received once more.
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => slot.clear(READABLE),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => {
+                self.drop_stream(id.0);
+                self.report(id.0);
+            }
+        }
+        0
     }
 
     fn close(&mut self, id: ConnId, how: Close) {

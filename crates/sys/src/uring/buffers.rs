@@ -96,6 +96,12 @@ impl Buffers {
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
+    /// Whether a receive of `len` bytes has filled its buffer, so that more may have arrived.
+    #[inline]
+    pub(super) fn fills(&self, len: usize) -> bool {
+        len >= self.size as usize
+    }
+
     /// Returns buffer `id` to the kernel.
     #[inline]
     fn give_back(&mut self, id: u16) {

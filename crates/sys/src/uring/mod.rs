@@ -48,7 +48,7 @@ use accept::Acceptor;
 use buffers::Buffers;
 use ring::Ring;
 use slots::{
-    ABANDONED, CANCELLING, CLOSE_QUEUED, CLOSING, DIRECT, EOF, HUNG_UP, IN_FLIGHT, Operation,
+    ABANDONED, CANCELLING, CLOSE_QUEUED, CLOSING, DIRECT, EOF, HUNG_UP, IN_FLIGHT, MORE, Operation,
     RECEIVING, RESET, Rest, SENDING, STARVED, Slots, Token,
 };
 pub(crate) use trial::try_out;
@@ -180,9 +180,10 @@ impl Uring {
         }
         match entry.result() {
             len @ 1.. if !slot.is(CLOSING) => {
-                let once = slot.reading == Reading::Once;
+                let once = slot.reading.is_once();
                 if once {
                     slot.reading = Reading::Stop;
+                    slot.set(if self.buffers.fills(len as usize) { MORE } else { 0 });
                 }
                 let buffer = buffer.take().expect("every receive selects a buffer");
                 let on_bytes = |bytes: &mut [u8]| on_event(Event::Received(ConnId(index), bytes));
@@ -229,11 +230,12 @@ impl Uring {
             return;
         }
         match slot.reading {
-            Reading::Once => self.ring.receive_once(slot.fd, token),
+            Reading::Once | Reading::Brief => self.ring.receive_once(slot.fd, token),
             Reading::Stream => self.ring.receive_stream(slot.fd, token),
             Reading::Stop => return,
         }
         slot.set(RECEIVING);
+        slot.clear(MORE);
     }
 
     fn cancel_receive(&mut self, index: u32) {
@@ -436,6 +438,16 @@ impl Driver for Uring {
             self.watch(id.0);
         } else {
             self.arm_receive(id.0);
+        }
+    }
+
+    fn take(&mut self, id: ConnId, into: &mut Vec<u8>, max: u64) -> usize {
+        match self.slots.at(id.0).take(into, max) {
+            Ok(len) => len,
+            Err(_) => {
+                self.shut(id.0);
+                0
+            }
         }
     }
 

@@ -1,9 +1,12 @@
 //! The operations in flight for each connection, and how a completion finds its connection.
 
+use std::io;
 use std::os::fd::RawFd;
 
 use bytes::Bytes;
 use highwater_core::driver::{ListenerId, Output, Reading, Then};
+
+use crate::take::take;
 
 /// The largest send that waits for all its bytes to be taken, in bytes.
 ///
@@ -104,6 +107,8 @@ pub(super) const UNWATCHING: u16 = 1 << 10;
 pub(super) const HUNG_UP: u16 = 1 << 11;
 /// What is in flight as a send stands for a system call (`sealed.rs`).
 pub(super) const DIRECT: u16 = 1 << 12;
+/// The last delivery filled its buffer: more may have arrived.
+pub(super) const MORE: u16 = 1 << 13;
 
 /// While any of these is in flight, the slot is not freed.
 pub(super) const IN_FLIGHT: u16 = RECEIVING | SENDING | CLOSE_QUEUED | WATCHING;
@@ -154,6 +159,22 @@ impl Slot {
     #[inline]
     pub(super) fn clear(&mut self, bits: u16) {
         self.state &= !bits;
+    }
+
+    /// Takes what has arrived behind the last delivery, if there is something: see `Driver::take`. While a receive is in
+    /// flight there may be earlier bytes.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub(super) fn take(&mut self, into: &mut Vec<u8>, max: u64) -> io::Result<usize> {
+        if !self.is(MORE) || self.is(RECEIVING | CLOSING | EOF) || self.reading != Reading::Stop {
+            return Ok(0);
+        }
+        let taken = take(self.fd, into, max)?;
+        if taken.is_all {
+            self.clear(MORE);
+        }
+        Ok(taken.len)
     }
 
     #[inline]

@@ -339,6 +339,8 @@ pub(super) struct Agenda {
     pub(super) touched: Vec<ConnId>,
     /// To be flushed when their answers have waited for long enough.
     pub(super) corks: Corks,
+    /// Whose large bodies got content in this turn, and may get the rest of what has arrived.
+    pub(super) collecting: Vec<ConnId>,
     wheel: Wheel,
     due: Vec<u64>,
 }
@@ -348,6 +350,7 @@ impl Agenda {
         Agenda {
             touched: Vec::with_capacity(CAPACITY),
             corks: Corks::default(),
+            collecting: Vec::new(),
             wheel: Wheel::new(now),
             due: Vec::with_capacity(CAPACITY),
         }

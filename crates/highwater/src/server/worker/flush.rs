@@ -82,7 +82,8 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
                 && !link.is_eof()
                 && !channel.is_waiting();
             let wanted = if wants { at.reading_wanted() } else { Reading::Stop };
-            if let Some(reading) = at.connection.channel.read(wanted) {
+            let Connection { channel, protocol, .. } = &mut *at.connection;
+            if let Some(reading) = channel.read(wanted, || protocol.is_bulky()) {
                 driver.read(id, reading);
             }
         }

@@ -52,6 +52,7 @@ mod handover;
 mod inbox;
 #[cfg(feature = "sim")]
 mod inspect;
+mod large_body;
 mod protocol;
 mod readiness;
 mod room;
@@ -247,6 +248,9 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         let wait = state.parts.turn.begin(wait);
         driver.poll(wait, &mut |event| state.on_event(event))?;
         state.freshen();
+        if !state.agenda.collecting.is_empty() {
+            state.take_bodies(driver);
+        }
         state.run_tasks();
         self.run_queue();
         if self.state.parts.turn.may_judge() {

@@ -104,6 +104,7 @@ impl Plan {
             uri_max: pick(&[100, 8192]) as usize,
             header_max: pick(&[200, 16_384]) as usize,
             body_max: pick(&[1000, 1 << 20]),
+            large_body: pick(&[1, 200, 32 * 1024]),
             header_timeout: millis(pick(&[1000, 10_000])),
             body_timeout: millis(pick(&[1000, 30_000])),
             body_rate_min: pick(&[0, 1, 240]) as u32,

@@ -42,7 +42,8 @@ pub(in crate::server) struct Channel {
     is_closing: bool,
     /// It is to be closed at the end of the turn.
     close: Option<Close>,
-    /// The last command about reading. `Once` until the first delivery, then as the protocol wants.
+    /// The last command about reading. `Once` until the first delivery, then as the protocol wants; `Brief` instead of
+    /// `Stream` for large bodies.
     reading: Reading,
     /// The driver was commanded to read nothing more, and so it still reports resets.
     is_watched: bool,
@@ -153,7 +154,7 @@ impl Channel {
     /// Bytes were received: if one delivery was asked for, it has been made.
     #[inline]
     pub(super) fn received(&mut self) {
-        if self.reading == Reading::Once {
+        if self.reading.is_once() {
             self.reading = Reading::Stop;
         }
     }
@@ -249,16 +250,40 @@ impl Channel {
     ///
     /// A new connection has one delivery armed; no command is needed until that delivery came. But if nothing
     /// more is read, the driver needs that command once, or a reset would go unnoticed (`core::driver`, R9).
+    ///
+    /// If all that came lately was large bodies (`is_bulky`), a little is delivered at a time, and the rest of what has
+    /// arrived is taken.
     #[inline]
-    pub(super) fn read(&mut self, wanted: Reading) -> Option<Reading> {
-        let is_armed = self.reading == Reading::Once;
+    pub(super) fn read(
+        &mut self,
+        wanted: Reading,
+        is_bulky: impl FnOnce() -> bool,
+    ) -> Option<Reading> {
+        let is_armed = self.reading.is_once();
         let is_new = self.reading != wanted || !self.is_watched && wanted == Reading::Stop;
         if is_armed || !is_new {
             return None;
         }
-        self.reading = wanted;
-        self.is_watched |= wanted == Reading::Stop;
-        Some(wanted)
+        let is_brief = wanted == Reading::Stream && self.is_plain && is_bulky();
+        let reading = if is_brief { Reading::Brief } else { wanted };
+        self.reading = reading;
+        self.is_watched |= reading == Reading::Stop;
+        Some(reading)
+    }
+
+    /// A large body has begun to come. Returns the command for the driver, if it delivers all that arrives: from now on
+    /// a little at a time.
+    pub(super) fn read_briefly(&mut self) -> Option<Reading> {
+        let is_open = self.is_plain && !self.has_ended && !self.is_ending();
+        (is_open && self.reading == Reading::Stream).then(|| {
+            self.reading = Reading::Brief;
+            Reading::Brief
+        })
+    }
+
+    /// Whether bytes may be taken now: a delivery was made, and no further one is commanded.
+    pub(super) fn may_take(&self) -> bool {
+        self.is_plain && self.reading == Reading::Stop && !self.has_ended && !self.is_ending()
     }
 }
 
@@ -271,19 +296,50 @@ mod tests {
     #[test]
     fn the_driver_is_told_each_change_once() {
         let mut channel = Channel::NEW;
-        assert_eq!(channel.read(Reading::Stream), None);
-        channel.received();
-        assert_eq!(channel.read(Reading::Stop), Some(Reading::Stop), "nothing is read any more");
-        assert_eq!(channel.read(Reading::Stop), None);
-        assert_eq!(channel.read(Reading::Stream), Some(Reading::Stream));
-        assert_eq!(channel.read(Reading::Stream), None);
+        assert_eq!(channel.read(Reading::Stream, || false), None);
         channel.received();
         assert_eq!(
-            channel.read(Reading::Once),
+            channel.read(Reading::Stop, || false),
+            Some(Reading::Stop),
+            "nothing is read any more"
+        );
+        assert_eq!(channel.read(Reading::Stop, || false), None);
+        assert_eq!(channel.read(Reading::Stream, || false), Some(Reading::Stream));
+        assert_eq!(channel.read(Reading::Stream, || false), None);
+        channel.received();
+        assert_eq!(
+            channel.read(Reading::Once, || false),
             Some(Reading::Once),
             "a stream needs a command to end"
         );
-        assert_eq!(channel.read(Reading::Stop), None, "one delivery is armed");
+        assert_eq!(channel.read(Reading::Stop, || false), None, "one delivery is armed");
+    }
+
+    /// Purpose: where large bodies come, a little is delivered at a time, and bytes are taken between two deliveries only.
+    #[test]
+    fn large_bodies_are_taken() {
+        let mut channel = Channel::NEW;
+        assert!(!channel.may_take(), "one delivery is armed");
+        channel.received();
+        assert!(channel.may_take());
+        assert_eq!(channel.read(Reading::Stream, || true), Some(Reading::Brief));
+        assert!(!channel.may_take());
+        assert_eq!(channel.read(Reading::Stream, || true), None, "one delivery is armed");
+        channel.received();
+        assert_eq!(channel.read(Reading::Stream, || false), Some(Reading::Stream));
+        channel.received();
+        assert!(!channel.may_take(), "the driver delivers all that arrives");
+        assert_eq!(channel.read_briefly(), Some(Reading::Brief));
+        assert_eq!(channel.read_briefly(), None);
+        channel.received();
+        assert!(channel.may_take());
+        channel.end(Close::Fin);
+        assert!(!channel.may_take(), "it ends");
+        let mut channel = Channel::NEW;
+        channel.refuse();
+        channel.received();
+        assert!(!channel.may_take(), "its bytes are not the protocol's");
+        assert_eq!(channel.read(Reading::Stream, || true), Some(Reading::Stream));
     }
 
     /// Purpose: one send at a time, none after the last, and one close.

@@ -46,7 +46,7 @@ pub(super) struct ConnectionMut<'w, C, P: Protocol> {
     pub(super) connection: &'w mut Connection<P>,
     exchanges: &'w mut Exchanges,
     pub(super) parts: &'w mut Parts<C>,
-    agenda: &'w mut Agenda,
+    pub(super) agenda: &'w mut Agenda,
     acceptor: &'w Acceptor,
     parsing: &'w mut Parsing<P::Scratch>,
     /// The index of the exchange that is worked on.

@@ -50,7 +50,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
 
     /// Serves bytes of the protocol.
     #[inline(always)]
-    pub(super) fn take_in(&mut self, bytes: &[u8]) {
+    pub(in super::super) fn take_in(&mut self, bytes: &[u8]) {
         let now = self.parts.turn.now;
         let (_, _, first) = self.exchanges.get_mut(self.at);
         if first.is_queued() {
@@ -264,7 +264,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     #[inline]
     fn holds_bodies(&mut self) -> bool {
         if self.connection.streams.more().is_empty() {
-            return self.exchange().holds_body();
+            return self.exchange().stream.collected() == 0 || self.hold_body();
         }
         let (mut n, mut holds) = (0, true);
         while self.turn_to(n) {
