@@ -1,6 +1,7 @@
 //! Overload, turn by turn, with a clock that moves only on command: which request is begun when,
 //! which answers the others get, and what is counted. The worker has time for one request a turn.
 
+mod leavers;
 mod shares;
 
 use std::sync::Mutex;
