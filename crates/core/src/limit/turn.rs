@@ -7,7 +7,8 @@ use crate::time::Instant;
 /// than users like to wait. A guess; `a_page_is_no_overload` notices a wrong value.
 pub(super) const CROWD: u32 = 16;
 
-/// Up to this percentage is chance. A queue is standing if, after half a patience of dropping, the
+/// Up to this percentage is chance. A queue may be too long if clients that leave just before their turn are this share of
+/// those who are started. A queue is standing if, after half a patience of dropping, the
 /// dropped requests are still this share of the started ones: just above the capacity, only the
 /// excess gives up. And if a standing queue was empty for this share of `WINDOWS` windows although
 /// requests were refused, it is too short for the randomness of arrivals and costs: requests may

@@ -11,6 +11,7 @@
 
 mod classes;
 mod crowd;
+mod leavers;
 mod model;
 mod onset;
 mod unequal;

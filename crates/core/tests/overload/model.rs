@@ -128,6 +128,8 @@ pub(crate) struct World {
     deadline: u64,
     /// Clients in a thousand that give up after so long.
     pub(crate) impatient: (u64, u64),
+    /// The patience of the others.
+    pub(crate) patience: u64,
     /// Their requests leave the queue with them.
     pub(crate) leaves: bool,
     /// How long a refused client waits before it tries again.
@@ -180,6 +182,7 @@ impl World {
             service,
             deadline: 200 * MS,
             impatient: (0, 0),
+            patience: u64::MAX,
             leaves: false,
             back_off: BACK_OFF,
             are_kept: false,
@@ -237,7 +240,7 @@ impl World {
         let (share, patience) = self.impatient;
         match share > 0 && self.prng.below(1000) < share {
             true => patience,
-            false => u64::MAX,
+            false => self.patience,
         }
     }
 
