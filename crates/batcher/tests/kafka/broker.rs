@@ -159,6 +159,21 @@ impl Own {
         child.wait().expect("it is a child");
     }
 
+    /// It hangs until [`Own::go_on`]: its sockets stay, and the kernel takes what is sent to them.
+    pub(crate) fn hang(&self) {
+        self.signal("STOP");
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.as_ref().expect("it runs").id().to_string();
+        let status = Command::new("kill").args(["-s", name, &id]).status().expect("kill starts");
+        assert!(status.success(), "{status}");
+    }
+
     /// A clean stop.
     pub(crate) fn stop(&mut self) {
         let stopped = self.script().arg("stop").output().expect("the script runs");

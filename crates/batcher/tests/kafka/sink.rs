@@ -240,6 +240,36 @@ fn a_broker_that_comes_and_goes() {
     }
 }
 
+/// Purpose: a broker hangs, a record is not acknowledged in time, and the broker takes both what was sent before and what
+/// comes afterwards: each record is there once at most. Kafka's client begins a new epoch when a message times out, in
+/// which the broker cannot recognize what was sent in the old one.
+#[test]
+fn what_is_not_acknowledged_is_not_written_twice() {
+    let Some(own) = Own::start("") else { return };
+    let (url, topic) = (own.url(), unique("not-twice"));
+    let mut limits = Limits::default();
+    (limits.start_timeout, limits.ack_timeout) = (LONG, Duration::from_secs(2));
+    let client = Client::start(Settings::new(&url, &topic, 2), limits).expect("it starts");
+    let mut sink = client.sink();
+    eventually("records are taken", || write(&mut sink, &[(0, b"warm"), (1, b"warm")]).is_ok());
+    own.hang();
+    let first = sink.write(&batch(&[(0, b"first")])).expect("there is room");
+    std::thread::sleep(Duration::from_millis(1900));
+    let second = sink.write(&batch(&[(1, b"second")])).expect("there is room");
+    assert_eq!(first.wait().expect_err("it hangs").kind(), FailureKind::TimedOut);
+    // Until Kafka's client looks for messages whose time is up, once per second, and has begun its new epoch.
+    std::thread::sleep(Duration::from_millis(1300));
+    own.go_on();
+    let failure = second.wait().expect_err("it was given up with the first");
+    assert_eq!(failure.kind(), FailureKind::TimedOut, "{failure}");
+    eventually("records are taken", || write(&mut sink, &[(0, b"last"), (1, b"last")]).is_ok());
+    let texts: Vec<_> = consume(&url, &topic).into_iter().map(|one| one.value).collect();
+    for text in [b"first".as_slice(), b"second"] {
+        let count = texts.iter().filter(|seen| *seen == text).count();
+        assert!(count <= 1, "{count} times {}", String::from_utf8_lossy(text));
+    }
+}
+
 /// Purpose: what is on its way is bounded; beyond it a batch is refused whole, and taken when there is room.
 #[test]
 fn what_is_on_its_way_is_bounded() {

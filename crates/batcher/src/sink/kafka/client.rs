@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rdkafka::config::FromClientConfigAndContext as _;
-use rdkafka::producer::{Producer as _, ThreadedProducer};
+use rdkafka::producer::{Producer as _, PurgeConfig, ThreadedProducer};
 
 use super::error::{Error, ErrorKind, unavailable};
 use super::events::Events;
@@ -40,7 +40,8 @@ pub struct Limits {
     pub records_max: usize,
     /// The most bytes of their bodies. Beyond it: [`FailureKind::Busy`](crate::FailureKind::Busy). 64 MiB.
     pub bytes_max: usize,
-    /// A receipt fails with [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) after this. 5 s.
+    /// A receipt fails with [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) after this, and with it all others that
+    /// wait then: otherwise Kafka's client could write some of their records twice. 5 s.
     pub ack_timeout: Duration,
     /// How long startup waits for Kafka. If it does not answer, batches are refused until it does. 3 s.
     pub start_timeout: Duration,
@@ -203,7 +204,9 @@ impl Shared {
         while !self.ends.load(Ordering::Acquire) {
             std::thread::park_timeout(TICK);
             let now = Instant::now();
-            self.room.expire(now, self.limits.ack_timeout);
+            if self.room.expire(now, self.limits.ack_timeout) {
+                self.give_up();
+            }
             let is_gone = self.live().as_ref().is_none_or(is_dead);
             // Without writes, no answer shows that an earlier error has passed.
             let is_asked = self.room.look_again.load(Ordering::Relaxed) || self.trouble().is_some();
@@ -227,6 +230,15 @@ impl Shared {
         // Nobody waits for ever.
         self.room
             .expire(Instant::now() + Duration::from_secs(365 * 24 * 3600), self.limits.ack_timeout);
+    }
+
+    /// A batch was not acknowledged in time: nothing that is on its way is sent again. When a message times out, the client
+    /// begins a new epoch, and would repeat in it what the broker may have from the old one, and cannot recognize. So
+    /// all of it fails now, before the client looks for messages whose time is up, which it does once per second.
+    fn give_up(&self) {
+        if let Some(live) = &*self.live() {
+            live.producer.purge(PurgeConfig::default().queue().inflight());
+        }
     }
 
     /// The producer cannot continue; or, if Kafka is only unreachable, it waits for it.

@@ -86,19 +86,20 @@ impl Room {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers for batches older than `bound` at `now`, and forgets answered ones.
-    pub(crate) fn expire(&self, now: Instant, bound: Duration) {
+    /// Answers for batches older than `bound` at `now`, and forgets answered ones. Whether any had no answer.
+    pub(crate) fn expire(&self, now: Instant, bound: Duration) -> bool {
+        let mut has_expired = false;
         loop {
             let mut waiting = self.waiting();
             let is_due = |(until, pending): &(Instant, Arc<Pending>)| {
                 pending.left.load(Ordering::Acquire) == 0 || *until <= now
             };
             if !waiting.front().is_some_and(is_due) {
-                return;
+                return has_expired;
             }
-            let Some((_, pending)) = waiting.pop_front() else { return };
+            let Some((_, pending)) = waiting.pop_front() else { return has_expired };
             drop(waiting);
-            pending.time_out(bound);
+            has_expired |= pending.time_out(bound);
         }
     }
 }
@@ -168,13 +169,13 @@ impl Pending {
         }
     }
 
-    fn time_out(&self, bound: Duration) {
-        let answer = self.lock().answer.take();
-        if let Some(answer) = answer {
-            let text =
-                format!("Kafka did not acknowledge the records within {bound:?}; it may have them");
-            answer.resolve(Err(Failure::new(FailureKind::TimedOut, text)));
-        }
+    /// Whether it had no answer.
+    fn time_out(&self, bound: Duration) -> bool {
+        let Some(answer) = self.lock().answer.take() else { return false };
+        let text =
+            format!("Kafka did not acknowledge the records within {bound:?}; it may have them");
+        answer.resolve(Err(Failure::new(FailureKind::TimedOut, text)));
+        true
     }
 
     fn failure(&self, message: &BorrowedMessage<'_>, error: &KafkaError) -> Failure {
@@ -188,7 +189,9 @@ impl Pending {
                 FailureKind::TooLarge
             }
             Some(Code::InvalidRecord) => FailureKind::Rejected,
-            Some(Code::MessageTimedOut) => FailureKind::TimedOut,
+            Some(Code::MessageTimedOut | Code::PurgeQueue | Code::PurgeInflight) => {
+                FailureKind::TimedOut
+            }
             _ => FailureKind::Unavailable,
         };
         if kind == FailureKind::Unavailable {
