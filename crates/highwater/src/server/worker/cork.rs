@@ -139,7 +139,8 @@ mod tests {
     /// Purpose: each thing that ends the wait ends it for good, and nothing else does.
     #[test]
     fn the_wait_ends() {
-        let ends: [(&str, fn(&mut Link)); 4] = [
+        type End = fn(&mut Link);
+        let ends: [(&str, End); 4] = [
             ("other output", |link| link.output().push(0)),
             ("the output was taken", |link| _ = link.take_output(NOW)),
             ("the client has finished sending", |link| link.on_hang_up(NOW)),
