@@ -1,6 +1,6 @@
 WITH costs AS (SELECT rowid AS place, cell, server, server_cpu_us_per_request AS cost
     FROM summaries
-    WHERE record = '2026-11-26-web')
+    WHERE record = '2026-11-26-web' AND cell <> 'upload-64k' OR record = '2026-11-26-upload')
 SELECT cell, printf('%.1f', max(cost) FILTER (WHERE server = 'highwater')) AS 'Highwater, io_uring',
   printf('%.1f', max(cost) FILTER (WHERE server = 'highwater-epoll')) AS 'Highwater, epoll',
   printf('%.1f', max(cost) FILTER (WHERE server = 'axum')) AS 'axum',

@@ -3,5 +3,5 @@ SELECT cell AS 'connections and requests at once', s.server AS 'client and way',
   printf('%.0f %%', busy * 100), ', ') FROM parts AS p WHERE p.record = s.record AND p.cell = s.cell AND p.server =
   s.server AND busy >= 0.01) AS 'CPU meanwhile'
 FROM summaries AS s
-WHERE record = '2026-11-26-todos-full'
+WHERE record = '2026-11-22-todos-full'
 ORDER BY s.rowid
