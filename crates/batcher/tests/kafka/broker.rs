@@ -301,7 +301,13 @@ pub(crate) fn consume(url: &str, topic: &str) -> Vec<Seen> {
     let partitions = metadata.topics()[0].partitions().iter().map(|one| one.id());
     let mut all = Vec::new();
     for partition in partitions {
-        let (low, high) = consumer.fetch_watermarks(topic, partition, LONG).expect("it has marks");
+        // A broker that has just come back may not know its partitions yet.
+        let mut marks = None;
+        eventually("it has marks", || {
+            marks = consumer.fetch_watermarks(topic, partition, LONG).ok();
+            marks.is_some()
+        });
+        let (low, high) = marks.expect("it has");
         if high > low {
             assigned
                 .add_partition_offset(topic, partition, Offset::Offset(low))

@@ -217,7 +217,8 @@ impl Outcome {
             false => {
                 let http2 = self.tally.http2.as_ref().and_then(|frames| frames.problem.as_deref());
                 let ws = self.tally.ws.as_ref().and_then(|frames| frames.problem.as_deref());
-                let why = http2.or(ws).or(self.tally.malformation);
+                let tls = self.tally.tls.as_ref().and_then(|tls| tls.problem.as_deref());
+                let why = http2.or(ws).or(self.tally.malformation).or(tls);
                 let why = why.map_or(String::new(), |why| format!(" ({why})"));
                 format!("{}{why}", said.join(", "))
             }

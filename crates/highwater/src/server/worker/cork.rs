@@ -8,8 +8,8 @@
 //!  refused ─▶ corked ──its time is over, other output, much output, no queue stands, the end──▶ sent
 //! ```
 //!
-//! Invariants: nothing but answers to refused requests waits, and what else a connection says takes them along; nothing
-//! waits while no queue stands, and nothing for longer than [`time_max`].
+//! Invariants: nothing but answers to refused requests waits, and any other output of the connection takes them along;
+//! nothing waits while no queue stands, and nothing for longer than [`time_max`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,8 +25,7 @@ use super::channel::Channel;
 /// refused every 14 ms: in this time there are two or three.
 const TIME_MAX: Duration = Duration::from_millis(20);
 
-/// And for no more than this part of the time for which clients wait for an answer: they learn it early enough to ask
-/// elsewhere.
+/// And for no more than this part of the time for which clients wait for an answer, so that they can still ask elsewhere.
 const PATIENCE_PART: u32 = 50;
 
 /// For how long the answers to refused requests of clients with this `patience` wait for others.

@@ -226,6 +226,10 @@ fn a_changing_limit_is_never_exceeded() {
             gated.bound.set(next);
             // Requests in flight, and requests that still fitted when it fell.
             gated.see_out(u64::from(2 * limit));
+            // The thread of a client that was let in before may not have run since.
+            while gated.metrics.in_flight.get() > u64::from(next) {
+                thread::sleep(Duration::from_micros(200));
+            }
             gated.seen.most.store(0, SeqCst);
             gated.metrics.take_load_max();
             gated.see_out(4);
