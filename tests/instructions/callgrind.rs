@@ -10,11 +10,12 @@ use super::work::WORK;
 
 /// Where counting begins and ends: it begins on entering one of them, ends on entering another from within, and so on.
 /// A worker's turn is counted, but for the simulated kernel that it asks; what that kernel reports is counted again.
-const TOGGLES: [&str; 10] = [
+const TOGGLES: [&str; 11] = [
     "highwater::server::worker::Worker<D,P>::turn",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::poll",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::send",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::read",
+    "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::take",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::close",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::accept",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::backlog",

@@ -183,7 +183,9 @@ impl Uring {
                 let once = slot.reading.is_once();
                 if once {
                     slot.reading = Reading::Stop;
-                    slot.set(if self.buffers.fills(len as usize) { MORE } else { 0 });
+                    if self.buffers.fills(len as usize) {
+                        slot.set(MORE);
+                    }
                 }
                 let buffer = buffer.take().expect("every receive selects a buffer");
                 let on_bytes = |bytes: &mut [u8]| on_event(Event::Received(ConnId(index), bytes));

@@ -66,7 +66,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             self.parts.metrics.bytes_read.add(len as u64);
             // Counted also if it is complete, since it may be much. What is refused drops the rest.
             self.exchange().holds_body();
-            self.take_in(&[]);
+            self.serve_carry();
         }
         len
     }

@@ -50,7 +50,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
 
     /// Serves bytes of the protocol.
     #[inline(always)]
-    pub(in super::super) fn take_in(&mut self, bytes: &[u8]) {
+    pub(super) fn take_in(&mut self, bytes: &[u8]) {
         let now = self.parts.turn.now;
         let (_, _, first) = self.exchanges.get_mut(self.at);
         if first.is_queued() {
@@ -71,10 +71,15 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// Serves input that could not be served before.
     pub(in super::super) fn read_on(&mut self) {
         if self.connection.link.has_carry() || self.connection.protocol.holds_input() {
-            let carry = self.connection.link.take_carry();
-            self.serve_owned(carry, self.parts.turn.now, None);
-            self.touch();
+            self.serve_carry();
         }
+    }
+
+    /// Serves what could not be served before, as more has come since: input, or content of a body.
+    pub(in super::super) fn serve_carry(&mut self) {
+        let carry = self.connection.link.take_carry();
+        self.serve_owned(carry, self.parts.turn.now, None);
+        self.touch();
     }
 
     /// A request that has waited is started, or refused for `refuse`; then the input behind it is served.
