@@ -31,6 +31,8 @@ pub mod clock;
 pub mod cpu;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub mod dial;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+mod direct;
 #[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
 mod elsewhere;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::call::check;
+use crate::direct;
 use crate::listen_queue::ListenQueue;
 use crate::portable::{Plain, Stream};
 use crate::socket::{
@@ -165,7 +166,7 @@ impl Listener {
         let mut addr = RawAddr::empty();
         let (raw, len) = (addr.as_mut_ptr(), addr.len_mut());
         // SAFETY: both pointers are valid for writes, and `len` says how much there is room for.
-        let fd = check(unsafe { libc::accept4(self.fd.as_raw_fd(), raw, len, flags) })?;
+        let fd = unsafe { direct::accept(self.fd.as_raw_fd(), raw, len, flags) }?;
         // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok((fd, addr.decode()))

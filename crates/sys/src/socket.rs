@@ -139,12 +139,6 @@ pub(crate) fn is_hung_up(fd: RawFd) -> bool {
     answered == 1 && asked.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
-/// Closes a descriptor that its owner keeps as a number.
-pub(crate) fn close(fd: RawFd) {
-    // SAFETY: the caller owns `fd` and forgets it. Linux frees the descriptor whatever it returns.
-    unsafe { libc::close(fd) };
-}
-
 /// The peer's address; `None` if the connection is gone already.
 pub(crate) fn peer_addr(fd: RawFd) -> Option<SocketAddr> {
     let mut addr = RawAddr::empty();

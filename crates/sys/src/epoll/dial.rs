@@ -10,13 +10,13 @@ use std::time::Duration;
 use highwater_core::driver::{ConnId, Wait};
 use highwater_core::time::Clock;
 
-use super::selector::{Selector, receive, send_bytes};
+use super::selector::{Selector, send_bytes};
 use super::slots::Token;
 use crate::call::check;
 use crate::clock::SystemClock;
 use crate::dial::slots::{Slots, Sockets};
 use crate::dial::{Arrival, Dial, DialConfig, Event, Failure};
-use crate::socket;
+use crate::{direct, socket};
 
 /// The largest receive, in bytes. All connections share the buffer, so its size costs nothing per
 /// connection.
@@ -138,7 +138,7 @@ impl EpollDialer {
 
     fn receive(&mut self, index: u32, on_event: &mut impl FnMut(Event<'_>)) {
         let slot = self.slots.at(index);
-        match receive(slot.fd, &mut self.scratch) {
+        match direct::receive(slot.fd, &mut self.scratch) {
             Ok(0) if slot.state.eof => {}
             Ok(0) => {
                 slot.state.eof = true;
@@ -224,7 +224,7 @@ impl Dial for EpollDialer {
     }
 
     fn close(&mut self, id: ConnId) {
-        socket::close(self.slots.remove(id.0));
+        direct::close(self.slots.remove(id.0));
     }
 
     fn closing(&self) -> usize {
@@ -267,6 +267,6 @@ fn wait_precisely(epoll: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
 
 impl Drop for EpollDialer {
     fn drop(&mut self) {
-        self.slots.open().for_each(|(_, fd)| socket::close(fd));
+        self.slots.open().for_each(|(_, fd)| direct::close(fd));
     }
 }

@@ -27,7 +27,7 @@ use highwater_core::driver::{
 };
 use highwater_core::time::Clock;
 
-use crate::{DriverConfig, External, Listener, Waker, clock::SystemClock, socket};
+use crate::{DriverConfig, External, Listener, Waker, clock::SystemClock, direct, socket};
 use accept::Acceptor;
 use selector::Selector;
 use slots::{
@@ -150,7 +150,7 @@ impl Epoll {
                 return;
             }
             let size = if slot.reading == Reading::Brief { BRIEF_SIZE } else { RECEIVE_SIZE };
-            match selector::receive(slot.fd, &mut self.scratch[..size]) {
+            match direct::receive(slot.fd, &mut self.scratch[..size]) {
                 Ok(0) => {
                     slot.set(EOF);
                     slot.clear(READABLE);
@@ -294,7 +294,7 @@ impl Epoll {
     /// Closes the descriptor, which also takes it out of epoll.
     fn drop_fd(&mut self, index: u32) {
         let slot = self.slots.at(index);
-        socket::close(slot.fd);
+        direct::close(slot.fd);
         slot.fd = -1;
         slot.set(CLOSING);
         slot.clear(BLOCKED);
@@ -486,7 +486,7 @@ impl External for Epoll {
 impl Drop for Epoll {
     fn drop(&mut self) {
         for slot in self.slots.iter().filter(|slot| slot.fd != -1) {
-            socket::close(slot.fd);
+            direct::close(slot.fd);
         }
     }
 }

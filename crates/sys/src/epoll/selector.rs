@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::slots::Token;
 use crate::call::{check, check_size};
-use crate::sealed;
+use crate::{direct, sealed};
 
 /// How many events one wait takes. The next wait takes the rest.
 const EVENTS_MAX: usize = 512;
@@ -51,12 +51,9 @@ impl Selector {
         let timeout = timeout.map_or(-1, |timeout| {
             i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
         });
-        let (events, room) = (self.events.as_mut_ptr(), EVENTS_MAX as i32);
-        // SAFETY: `events` is valid for writes of `room` events.
-        let count = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events, room, timeout) };
-        match check(count) {
+        match direct::wait(self.fd.as_raw_fd(), &mut *self.events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-            other => Ok(other? as usize),
+            other => other,
         }
     }
 
@@ -84,12 +81,6 @@ impl AsFd for Selector {
     }
 }
 
-#[inline]
-pub(super) fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the buffer is valid for writes of its length.
-    check_size(unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) })
-}
-
 /// How much of a send the kernel took.
 pub(super) struct Taken {
     pub(super) len: usize,
@@ -115,10 +106,7 @@ pub(super) fn send(fd: RawFd, parts: [&[u8]; 2]) -> io::Result<Taken> {
 pub(super) fn send_bytes(fd: RawFd, parts: [&[u8]; 2]) -> io::Result<usize> {
     let [first, second] = parts;
     if second.is_empty() {
-        // SAFETY: the part is valid for reads of its length.
-        return check_size(unsafe {
-            libc::send(fd, first.as_ptr().cast(), first.len(), libc::MSG_NOSIGNAL)
-        });
+        return direct::send(fd, first);
     }
     let mut parts = parts
         .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });

@@ -19,7 +19,7 @@ use io_uring::cqueue;
 use super::slots::{Operation, RECEIVING, Token};
 use super::{COMPLETIONS_MAX, Uring};
 use crate::socket::accept_failure;
-use crate::{DriverConfig, Listener, socket};
+use crate::{DriverConfig, Listener, direct, socket};
 
 /// Single accepts in flight at most at one listener: as many connections are accepted by one poll.
 const SINGLES_MAX: u32 = 64;
@@ -87,7 +87,7 @@ impl Acceptor {
     pub(super) fn discard(&mut self, entry: &cqueue::Entry) {
         let entrance = &mut self.listeners[Token(entry.user_data()).index() as usize];
         if entry.result() >= 0 && entrance.kind != Kind::Poll {
-            socket::close(entry.result());
+            direct::close(entry.result());
         }
         entrance.note_completion(entry);
     }

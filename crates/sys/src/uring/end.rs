@@ -7,7 +7,7 @@ use super::Uring;
 use super::slots::{
     CLOSE_QUEUED, IN_FLIGHT, Operation, RECEIVING, SENDING, Slot, Slots, Token, WATCHING,
 };
-use crate::socket;
+use crate::direct;
 
 impl Drop for Uring {
     /// Cancels what is in flight and waits for it, so that no memory is freed under the kernel.
@@ -23,7 +23,7 @@ impl Drop for Uring {
             }
         }
         for slot in self.slots.iter().filter(|slot| slot.fd != -1) {
-            socket::close(slot.fd);
+            direct::close(slot.fd);
         }
         if !self.is_quiet() {
             self.buffers.leak();
