@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FEW: u32 = 300;
 const MANY: u32 = 1300;
 
-/// The file, beside the counts, with what Valgrind and the server have said.
+/// The file, beside the counts, with what Valgrind and the server wrote to standard error.
 const SAID: &str = "said";
 
 /// What a server is asked.

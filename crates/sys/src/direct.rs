@@ -1,12 +1,14 @@
 //! The system calls of each connection and each request, without the functions of the C library around them.
 //!
 //! Those functions are cancellation points (POSIX.1-2024, XSH §2.9.5.2): in a program with several threads each does two
-//! atomic exchanges and about a hundred instructions for `pthread_cancel`, which nothing here calls.
+//! atomic exchanges and some sixty instructions for `pthread_cancel`, which nothing here calls.
 
 use std::io;
 use std::os::fd::RawFd;
 
 use libc::{c_int, c_long};
+
+use crate::call::check_size;
 
 /// `recv(2)` into the start of `buffer`. Returns how many bytes of it were written.
 #[inline]
@@ -43,7 +45,7 @@ pub(crate) unsafe fn accept(
     size(unsafe { libc::syscall(libc::SYS_accept4, fd, address, len, flags) }).map(|fd| fd as RawFd)
 }
 
-/// `epoll_wait(2)` for at most `timeout` milliseconds; −1 is for ever. Returns how many events were written.
+/// `epoll_wait(2)` for at most `timeout` milliseconds; −1 waits forever. Returns how many events were written.
 #[inline]
 pub(crate) fn wait(
     epoll: RawFd,
@@ -68,5 +70,5 @@ pub(crate) fn close(fd: RawFd) {
 /// What a call returns, which with −1 leaves the cause in `errno`.
 #[inline]
 fn size(result: c_long) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+    check_size(result as isize)
 }
