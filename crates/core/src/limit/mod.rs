@@ -37,10 +37,13 @@
 //! | `Standing` | `CROWD` | 16 | a queue of up to 16 requests is not an overload | less: page loads are refused; more: slow requests wait longer | guess: two browsers | `a_page_is_no_overload` |
 //! | `Standing` | `WINDOWS` | 5 | windows of growth in a row that make a queue standing | less: false alarms; more: an overload is seen later | rule | `chance_is_no_overload` |
 //! | `Standing` | `INFLOW_PERCENT` | 150 | arrivals as a percentage of starts, in a window of growth | less: false alarms; more: small overloads are seen only by `STAND` | rule | `an_overload_is_seen_in_time` |
+//! | `Standing` | `STEEP_WINDOWS`, `STEEP_PERCENT` | 3, 400 | windows of steep growth in a row that make a queue standing, and arrivals as a percentage of starts in them | less: large bursts are refused; more: far above the capacity, hundreds are accepted only to be refused | guess | `a_page_is_no_overload`, `the_first_seconds` |
 //! | `Standing` | `STAND` | 4 | patiences in a row with a queue too long that make it standing | less: a burst is refused; more: a closed loop waits in vain for longer | rule | `a_closed_loop_stands`, `a_page_is_no_overload` |
 //! | `Standing` | `ABANDONED_PERCENT` | 50 | share of given-up requests among those started from which on the queue is too long for its clients | less: a few impatient clients count as many; more: work is done in vain | rule: most of them | `a_few_impatient_clients_are_no_overload` |
 //! | `Standing` | `LEAVING` | 2 | windows of that in a row until such requests are dropped | less: false alarms; more: goodput lost at the onset | measured in the model | `a_few_impatient_clients_are_no_overload`, `the_first_seconds` |
 //! | `Standing` | `OUTLASTING` | 4 | windows in a row in which clients leave after the wait of those who are started | less: false alarms; more: goodput lost at the onset | measured in the model | `a_few_clients_that_leave_are_no_overload`, `clients_that_leave_are_seen` |
+//! | `Standing` | `GROWN_SHARE` | 1/16 | part of the patience from which on a queue that grows steadily is started newest first | less: chance changes the order; more: answers are late at the onset | guess | `the_first_seconds` |
+//! | `Growth` | `WINDOWS`, `MOST`, `STILL`, `INFLOW_PERCENT` | 8, 6, 4, 108 | a queue grows steadily from when that many more arrive than are started in `MOST` of so many windows, until in fewer than `STILL` | fewer, or less: chance and crowds change the order; more: answers are late at the onset | guess | `a_crowd_that_comes_is_no_growth`, `the_first_seconds` |
 //! | `Leavers` | `SHORTER`, `LONGER`, `OTHERS`, `WEIGHT` | 1/4, 1/16, 1/8, 1/8 | how near a wait must be to the mean wait of those who leave, how many may be elsewhere, and how much one more changes the mean | less: clients whose patience differs are not seen; more: impatient clients among patient ones are taken for an overload | guess | `a_few_clients_that_leave_are_no_overload`, `clients_that_leave_are_seen`, `some_leave_sooner` |
 //! | `Leavers` | `SPREAD` | 2 | so many clients may leave a little sooner for each that leaves just before its turn | less: clients whose patience differs hide an overload; more: clients that leave at any time are taken for one | arithmetic: three, if they leave at any time | `leaving_at_any_time`, `some_leave_sooner` |
 //! | `Standing` | `CHANCE_PERCENT` | 1 | share that may be chance: of clients that leave while requests are started after the same wait, of dropped requests after half a patience, of a standing queue's time without work, of refusals at the end of a trial | less: chance makes it standing, and longer; more: loads just above the capacity do not, and a worker idles beside refusals | rule: the excess; arithmetic (M/M/1/K) | `clients_that_give_up_are_seen`, `the_first_seconds` |
@@ -72,6 +75,7 @@
 
 mod aimd;
 mod fixed;
+mod growth;
 mod hill_climb;
 mod knee;
 mod leavers;
@@ -131,6 +135,8 @@ pub struct Sample {
     pub target: Duration,
     /// Requests that wait to be started now.
     pub queued: u32,
+    /// Connections with work now of which no request waits: those that have sent none yet, and a few that are served.
+    pub asleep: u32,
     /// The share of the time with an empty queue, 0 to 1: the mean over the workers with a standing
     /// queue.
     pub empty: f32,
@@ -185,6 +191,7 @@ impl Sample {
             cost: next.cost,
             target: next.target,
             queued: next.queued,
+            asleep: next.asleep,
             empty: by_time(self.empty.into(), next.empty.into()) as f32,
             in_flight: (by_time(self.in_flight.into(), next.in_flight.into()) + 0.5) as u32,
             in_flight_max: self.in_flight_max.max(next.in_flight_max),

@@ -67,12 +67,13 @@ impl Limit for QueueDelay {
             self.limit = self.limit_max;
             return self.limit;
         }
-        let asleep = sample.in_flight.saturating_sub(sample.queued);
-        let are_silent = sample.empty > EMPTY_MAX && sample.refused > 0;
+        // Before there was a limit, the queue was empty for another reason: the overload had not begun.
+        let is_limited = self.limit < self.limit_max;
+        let are_silent = is_limited && sample.empty > EMPTY_MAX && sample.refused > 0;
         self.silent = if are_silent {
-            self.silent.max(asleep.saturating_mul(2))
+            self.silent.max(sample.asleep.saturating_mul(2))
         } else {
-            self.silent.min(asleep)
+            self.silent.min(sample.asleep)
         };
         let short = Self::places(sample.target / 100 * AIM_PERCENT, sample.cost);
         let long = Self::places(self.patience, sample.cost);
@@ -90,5 +91,31 @@ impl Limit for QueueDelay {
     fn name(&self) -> &'static str {
         // The name that the settings have always used: it follows the gradient of delay.
         "gradient"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a queue that was empty until an overload began is not empty because silent connections hold the places;
+    /// one that is empty while connections are refused is.
+    #[test]
+    fn the_time_before_an_overload_is_no_silence() {
+        let mut limit = QueueDelay::new(Duration::from_secs(1), 1000);
+        let sample = Sample {
+            workers: 1,
+            standing: 1,
+            cost: Duration::from_millis(1),
+            target: Duration::from_millis(10),
+            empty: 0.5,
+            refused: 500,
+            queued: 400,
+            asleep: 100,
+            ..Sample::default()
+        };
+        assert_eq!(limit.on_sample(Instant::ZERO, &sample), 8);
+        assert_eq!(limit.on_sample(Instant::ZERO, &sample), 208, "a limit was in force");
+        assert_eq!(limit.on_sample(Instant::ZERO, &Sample { asleep: 3, empty: 0.0, ..sample }), 11);
     }
 }

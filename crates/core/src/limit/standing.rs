@@ -15,13 +15,19 @@
 //! **Standing begins** when the number of waiting requests, times the cost of a request, exceeds
 //! the patience, and one of these holds:
 //!
-//! * In each of [`WINDOWS`] windows in a row, arrivals were at least [`INFLOW_PERCENT`] of starts.
+//! * In each of [`WINDOWS`] windows in a row, arrivals were at least [`INFLOW_PERCENT`] of starts; or in each of
+//!   [`STEEP_WINDOWS`], at least [`STEEP_PERCENT`].
 //! * The queue has exceeded the patience for [`STAND`] patiences in a row, and shrank in none of
 //!   them.
 //!
 //! The first rule sees an overload within a fraction of the patience. The second sees what the
 //! first misses: many clients that each wait for their answer before they ask again, and loads just
 //! above the capacity. A single burst fulfils neither: after it has arrived, nothing more arrives.
+//!
+//! **A queue that grows steadily** will be too long for somebody, long before it is too long for all: in order of arrival,
+//! whoever waits least long is late first, and from then on everybody is. So from when it has grown for a quarter of the
+//! patience (`growth.rs`), the newest requests are started first, except while the oldest has waited for half of the
+//! patience, and requests whose clients have given up are dropped. This refuses no request, and ends with the growth.
 //!
 //! **Clients' patience may be shorter.** If most of the requests being started have already been
 //! given up by their clients, the queue takes longer than the clients wait, whatever the setting.
@@ -51,6 +57,7 @@
 
 use core::time::Duration;
 
+use super::growth::Growth;
 use super::leavers::{Finding, Leavers};
 use super::trial::{FACTOR, Trial};
 use super::turn::{CHANCE_PERCENT, CROWD, Turn, is_still};
@@ -78,6 +85,12 @@ const WINDOWS: u32 = 5;
 /// wrong value.
 const INFLOW_PERCENT: u64 = 150;
 
+/// Three windows in a row are enough if in each of them so many more arrived than were started, in percent, and the queue is
+/// longer than the patience: at ten times the capacity, two windows more are hundreds of requests that are accepted only to be
+/// refused. `a_page_is_no_overload` and `the_first_seconds` notice a wrong value.
+const STEEP_WINDOWS: u32 = 3;
+const STEEP_PERCENT: u64 = 400;
+
 /// A queue is standing after it has exceeded the patience for this many patiences in a row and
 /// shrank in none of them. Four, because the arrival of a burst makes the first one look like
 /// growth. `a_closed_loop_stands` and `a_page_is_no_overload` notice a wrong value.
@@ -96,6 +109,10 @@ const LEAVING: u32 = 2;
 /// impatient has two of them when its queue is as long as their patience. `a_few_clients_that_leave_are_no_overload` and
 /// `clients_that_leave_are_seen` notice a wrong value.
 const OUTLASTING: u32 = 4;
+
+/// A queue that grows steadily matters once it takes longer than this part of the patience: 62 ms of one second. Shorter
+/// ones come and go by chance just below the capacity. A guess; `the_first_seconds` notices a wrong value.
+const GROWN_SHARE: u32 = 16;
 
 /// How many classes of requests are told apart. While one of a higher class waits, none of a lower class is started, so that the
 /// waits of one class say nothing about those of another.
@@ -123,10 +140,13 @@ pub struct Standing {
     window: Window,
     longest: Duration,
     growing: u32,
+    /// The same for steep growth.
+    steep: u32,
     /// The current patience in which the queue has always been too long, and how many in a row have
     /// not shrunk it.
     excess: Option<Window>,
     stood: u32,
+    growth: Growth,
     /// How many windows in a row had clients that give up; and since when their requests are
     /// dropped.
     leaving: u32,
@@ -152,13 +172,16 @@ struct Window {
     waiting: u32,
     started: u64,
     abandoned: u64,
+    /// Of the abandoned ones, those that were not started.
+    dropped: u64,
 }
 
-/// The dropping of given-up requests: since when; and, in the second half of a patience, how many
-/// were dropped and how many started.
+/// The dropping of given-up requests: since when, and whether only because the queue grows; and, in the second half of a
+/// patience, how many were dropped and how many started.
 #[derive(Clone, Copy, Debug)]
 struct Dropping {
     began: Instant,
+    is_growth: bool,
     dropped: u64,
     started: u64,
 }
@@ -189,8 +212,10 @@ impl Standing {
             window,
             longest: Duration::ZERO,
             growing: 0,
+            steep: 0,
             excess: None,
             stood: 0,
+            growth: Growth::default(),
             leaving: 0,
             dropping: None,
             leavers: Default::default(),
@@ -213,6 +238,17 @@ impl Standing {
     #[inline]
     pub fn drops_abandoned(&self) -> bool {
         self.stands || (self.is_watching && self.dropping.is_some())
+    }
+
+    /// While no queue stands: for how long the oldest request may have waited if the newest one is to be started before it.
+    /// Zero if requests are started in order.
+    #[inline]
+    pub fn overtaken_max(&self) -> Duration {
+        match self.dropping.filter(|_| self.is_watching) {
+            None => Duration::ZERO,
+            Some(dropping) if dropping.is_growth => self.patience / 2,
+            Some(_) => Duration::MAX,
+        }
     }
 
     /// The recent cost of a request to the worker; `None` before the first request.
@@ -298,12 +334,18 @@ impl Standing {
         let started = u64::from(turn.started);
         self.window.started += started;
         self.window.abandoned += u64::from(turn.abandoned);
+        if self.drops_abandoned() {
+            self.window.dropped += u64::from(turn.abandoned);
+        }
         self.longest = self.longest.max(turn.ended - before);
         let length = (self.patience / WINDOW_SHARE).max(self.longest.saturating_mul(REQUESTS));
         if turn.ended - self.window.began >= length {
             let came = self.window.came(turn.waiting);
-            let grew = came * 100 >= self.window.started * INFLOW_PERCENT && came > 0;
-            self.growing = if grew { self.growing + 1 } else { 0 };
+            let grew = |percent| came * 100 >= self.window.started * percent && came > 0;
+            self.growing = if grew(INFLOW_PERCENT) { self.growing + 1 } else { 0 };
+            self.steep = if grew(STEEP_PERCENT) { self.steep + 1 } else { 0 };
+            let is_steady = self.growth.on_window(came, self.window.started);
+            self.follow_growth(is_steady, turn);
             self.leaving = if self.window.was_given_up() { self.leaving + 1 } else { 0 };
             match Finding::worst(self.leavers.each_mut().map(Leavers::take_finding)) {
                 Finding::TooLong => self.outlasting += 1,
@@ -336,7 +378,7 @@ impl Standing {
             self.stood = if shrank { 0 } else { self.stood + 1 };
             self.excess = Some(begin);
         }
-        if self.growing >= WINDOWS || self.stood >= STAND {
+        if self.growing >= WINDOWS || self.steep >= STEEP_WINDOWS || self.stood >= STAND {
             self.begin_to_stand(turn.ended);
         }
     }
@@ -347,12 +389,28 @@ impl Standing {
         self.window = Window { began, ..Window::default() };
         self.longest = Duration::ZERO;
         self.growing = 0;
+        self.steep = 0;
         self.excess = None;
         self.stood = 0;
+        self.growth = Growth::default();
         self.leaving = 0;
         self.dropping = None;
         self.leavers = Default::default();
         self.outlasting = 0;
+    }
+
+    /// Requests of a queue that grows steadily are started in another order, until it does not.
+    fn follow_growth(&mut self, is_steady: bool, turn: &Turn) {
+        match self.dropping {
+            Some(dropping) if dropping.is_growth && !is_steady => self.dropping = None,
+            None if is_steady && turn.waiting > CROWD => {
+                let cost = self.cost().unwrap_or_default();
+                if cost.saturating_mul(turn.waiting) > self.patience / GROWN_SHARE {
+                    self.dropping = Some(Dropping::from(turn.ended, true));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Whether clients have given up for a while, although their requests were dropped.
@@ -361,17 +419,18 @@ impl Standing {
             // Not an overload; but clients may still wait only because other requests are dropped.
             self.leaving = 0;
             self.outlasting = 0;
-            self.dropping = self.dropping.map(|_| Dropping::from(turn.ended));
+            let again = |dropping: Dropping| Dropping::from(turn.ended, dropping.is_growth);
+            self.dropping = self.dropping.map(again);
             return false;
         }
-        let Some(dropping) = &mut self.dropping else {
-            if self.leaving >= LEAVING || self.outlasting >= OUTLASTING {
-                self.leaving = 0;
-                self.outlasting = 0;
-                self.dropping = Some(Dropping::from(turn.ended));
-            }
+        let is_leaving = self.leaving >= LEAVING || self.outlasting >= OUTLASTING;
+        if is_leaving && self.dropping.is_none_or(|dropping| dropping.is_growth) {
+            self.leaving = 0;
+            self.outlasting = 0;
+            self.dropping = Some(Dropping::from(turn.ended, false));
             return false;
-        };
+        }
+        let Some(dropping) = &mut self.dropping else { return false };
         let lasted = turn.ended - dropping.began;
         if lasted >= self.patience / 2 {
             dropping.dropped += u64::from(turn.abandoned);
@@ -388,6 +447,7 @@ impl Standing {
     fn begin_to_stand(&mut self, now: Instant) {
         self.stands = true;
         self.growing = 0;
+        self.steep = 0;
         self.excess = None;
         self.stood = 0;
         self.leaving = 0;
@@ -430,8 +490,8 @@ impl Standing {
 }
 
 impl Dropping {
-    fn from(began: Instant) -> Dropping {
-        Dropping { began, dropped: 0, started: 0 }
+    fn from(began: Instant, is_growth: bool) -> Dropping {
+        Dropping { began, is_growth, dropped: 0, started: 0 }
     }
 }
 
@@ -443,7 +503,8 @@ impl Window {
 
     /// How many requests arrived since it began, if `waiting` requests wait now.
     fn came(&self, waiting: u32) -> u64 {
-        (self.started + u64::from(waiting)).saturating_sub(u64::from(self.waiting))
+        let gone = self.started + self.dropped;
+        (gone + u64::from(waiting)).saturating_sub(u64::from(self.waiting))
     }
 }
 

@@ -72,6 +72,11 @@ impl Span {
     }
 }
 
+/// Whether `count` is less than `usual` by more than chance: by four standard deviations.
+fn is_less(count: u64, usual: u64) -> bool {
+    usual.saturating_sub(count).saturating_pow(2) > usual.saturating_mul(16)
+}
+
 impl Trial {
     /// A queue begins to stand at `now`.
     pub(super) fn from(now: Instant) -> Trial {
@@ -114,7 +119,8 @@ impl Trial {
             self.steps += 1;
         } else {
             self.steps = 0;
-            self.rest = REST;
+            // Less, though not far less: perhaps a crowd that came when refusals were still those of an overload.
+            self.rest = if is_less(excess, self.usual / u64::from(SHARE)) { 1 } else { REST };
         }
         false
     }

@@ -41,6 +41,7 @@ fn sample() -> impl Strategy<Value = Sample> {
                 cost: Duration::from_nanos(cost),
                 target: Duration::from_nanos(target),
                 queued,
+                asleep: in_flight_max,
                 empty,
                 in_flight,
                 in_flight_max,

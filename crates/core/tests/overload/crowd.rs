@@ -8,7 +8,7 @@ use super::model::{MS, S, Service, World};
 #[test]
 fn clients_that_retry_at_once_keep_no_queue_standing() {
     for (crowd, overload) in [(10, 2.0), (20, 2.0), (30, 2.0), (30, 10.0)] {
-        for (seed, are_kept) in [(1, false), (2, false), (3, false), (4, true), (5, true)] {
+        for (seed, are_kept) in (1..=8).flat_map(|seed| [(seed, false), (seed, true)]) {
             let mut world = World::new(seed, Service::Constant(MS));
             (world.back_off, world.are_kept) = (MS, are_kept);
             world.load(overload);

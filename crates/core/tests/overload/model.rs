@@ -210,17 +210,19 @@ impl World {
 
     /// Adds `count` requests that arrive within `spread`.
     pub(crate) fn burst(&mut self, count: u64, spread: u64) {
-        for n in 0..count {
-            let (sent, patience) = (self.now + spread * n / count, self.draw_patience());
-            self.due.push_back(Request::new(sent, patience));
-        }
+        self.crowd(count, spread, false);
     }
 
     /// Adds `count` clients that ask, and ask again as soon as they are answered.
     pub(crate) fn clients(&mut self, count: u64) {
-        for _ in 0..count {
-            let patience = self.draw_patience();
-            self.due.push_back(Request { comes_again: true, ..Request::new(self.now, patience) });
+        self.crowd(count, 0, true);
+    }
+
+    /// Adds `count` clients that come within `spread`.
+    pub(crate) fn crowd(&mut self, count: u64, spread: u64, comes_again: bool) {
+        for n in 0..count {
+            let (sent, patience) = (self.now + spread * n / count, self.draw_patience());
+            self.due.push_back(Request { comes_again, ..Request::new(sent, patience) });
         }
     }
 
@@ -320,7 +322,12 @@ impl World {
                 continue;
             }
             // Oldest first while the gate keeps the queue short, newest first while it is too long.
-            let late = drops && (!stands || self.queue.front().is_some_and(overdue));
+            let overtaken = self.standing.overtaken_max().as_nanos() as u64;
+            let is_overtaken = |request: &Request| self.now - request.sent < overtaken;
+            let late = match stands {
+                true => self.queue.front().is_some_and(overdue),
+                false => self.queue.front().is_some_and(is_overtaken),
+            };
             let next = if late { self.queue.pop_back() } else { self.queue.pop_front() };
             let request = next.expect("there is one");
             if self.now - request.sent > request.patience {
@@ -495,6 +502,7 @@ impl World {
             target: self.standing.short_target(),
             queued,
             in_flight: queued + self.silent.min(self.limit.limit()),
+            asleep: self.silent.min(self.limit.limit()),
             empty: empty.as_nanos() as f32 / span as f32,
             ..Sample::default()
         };

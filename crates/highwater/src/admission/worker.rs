@@ -341,9 +341,12 @@ impl<T> WorkerAdmission<T> {
                 return Some((entry, None));
             }
         }
-        let newest_first = drops && !self.standing.stands();
+        let overtaken_max = match drops && !self.standing.stands() {
+            true => self.standing.overtaken_max(),
+            false => Duration::ZERO,
+        };
         let class = self.queue.next_class();
-        let next = self.queue.pop(now, Leave { may_refuse: sheds, newest_first });
+        let next = self.queue.pop(now, Leave { may_refuse: sheds, overtaken_max });
         if let (Some((entry, None)), Some(class)) = (&next, class) {
             self.standing.on_start(class, now - entry.ready);
         }

@@ -130,6 +130,7 @@ impl Totals {
             cost: queues.cost,
             target: queues.target,
             queued: queues.waiting,
+            asleep: self.load.saturating_sub(queues.waiting),
             empty: queues.empty,
             // The mean of two instants is inaccurate, but a second has ten of them.
             in_flight: self.load.midpoint(before.load),

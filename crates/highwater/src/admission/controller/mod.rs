@@ -261,6 +261,7 @@ impl Controller {
             let taken = occupancy.taken();
             sample.in_flight = sample.in_flight.max(taken);
             sample.in_flight_max = sample.in_flight_max.max(taken);
+            sample.asleep = sample.asleep.max(taken.saturating_sub(sample.queued));
         }
         self.on_sample(now, &totals, sample);
         let is_idle = totals.is_idle_since(&self.before) && self.standing.sample.refused == 0;

@@ -4,8 +4,16 @@
 //! all that is admitted is what can be served. The gate holds each source to it. Until a queue stands, sources are
 //! not looked at.
 
+use std::time::Duration;
+
 use highwater_core::limit::{Level, Sample};
 use highwater_sys::bpf::Sources;
+
+/// In a shorter time, how many requests are served is chance.
+const SPAN_MIN: Duration = Duration::from_millis(50);
+
+/// Workers that had something to do for less than this share of the time say little about what they can do in all of it.
+const BUSY_MIN: f32 = 0.1;
 
 /// Sets the rate of each source.
 #[derive(Debug)]
@@ -32,7 +40,8 @@ impl SourceShares {
             }
             (true, true) => {
                 let gap = self.level.look(sample.span, self.sources.seen(), capacity(sample));
-                self.sources.set_gap(gap);
+                // While the workers are busy with refusing what came before, nothing is known about what they can serve.
+                self.sources.set_gap(gap.filter(|_| sample.dropped <= sample.started));
             }
             (true, false) => self.sources.stop(),
         }
@@ -42,19 +51,24 @@ impl SourceShares {
 }
 
 /// How many requests the workers can serve per second: those with a standing queue what the cost of a request allows,
-/// the others what they did serve.
+/// the others what they did serve. But at least what those served while they had something to do: the cost is a mean of
+/// half a second, in which the first requests of an overload cost several times as much, because of all that came beside
+/// them. A gate that believed it would leave the workers idle, and so they would learn of nothing else.
 fn capacity(sample: &Sample) -> f32 {
     let served = sample.started as f32 / sample.span.as_secs_f32().max(1e-6);
+    if sample.cost.is_zero() {
+        return served;
+    }
     let others =
         sample.workers.saturating_sub(sample.standing) as f32 / sample.workers.max(1) as f32;
     let standing = sample.standing as f32 / sample.cost.as_secs_f32().max(1e-9);
-    if sample.cost.is_zero() { served } else { standing + served * others }
+    let now =
+        if sample.span < SPAN_MIN { 0.0 } else { served / (1.0 - sample.empty).max(BUSY_MIN) };
+    (standing + served * others).max(now)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// Purpose: the capacity is what the workers can do, not what a gate that admits too little lets them do.
@@ -76,5 +90,12 @@ mod tests {
             "one worker, and half of what was served"
         );
         assert!(near(&Sample { cost: Duration::ZERO, ..sample }, 500.0), "the cost is not known");
+        let after_a_flood = Sample { cost: Duration::from_millis(8), empty: 0.75, ..sample };
+        assert!(
+            near(&after_a_flood, 2000.0),
+            "a quarter of the time was enough for 500 per second"
+        );
+        let brief = Sample { span: Duration::from_millis(5), ..after_a_flood };
+        assert!(near(&brief, 250.0), "too brief to say");
     }
 }

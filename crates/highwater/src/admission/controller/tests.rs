@@ -190,6 +190,7 @@ fn counters_become_a_sample() {
         cost: millis(2),
         target: millis(15),
         queued: 3,
+        asleep: 1,
         empty: 0.25,
         in_flight: 2,
         in_flight_max: 9,

@@ -82,8 +82,9 @@ impl Capacity {
 pub(crate) struct Leave {
     /// Requests that waited too long may be refused.
     pub(crate) may_refuse: bool,
-    /// The newest are started first, because clients give up before it is the turn of their requests.
-    pub(crate) newest_first: bool,
+    /// For how long the oldest may have waited if the newest are started first, because clients give up before it is the turn
+    /// of their requests. Zero: the oldest are started first.
+    pub(crate) overtaken_max: Duration,
 }
 
 /// A waiting request.
@@ -277,7 +278,7 @@ impl<T> Queue<T> {
         let never_shed = self.never_shed.pop_front().map(|entry| (entry, None));
         let popped = never_shed
             .or_else(|| self.pop_refused(now, target))
-            .or_else(|| self.pop_next(now, target, leave.newest_first));
+            .or_else(|| self.pop_next(now, target, leave.overtaken_max));
         self.len -= usize::from(popped.is_some());
         match popped {
             Some((_, None)) => self.refused_in_a_row = 0,
@@ -347,17 +348,18 @@ impl<T> Queue<T> {
         Some((entry, Some(reason)))
     }
 
-    /// The entry to start next, unless its own deadline has passed. In order, unless `newest_first` or the entries in
-    /// front have waited too long: the gate may keep the queue short enough.
+    /// The entry to start next, unless its own deadline has passed. In order, unless the entries in front have waited for
+    /// less than `overtaken_max`, or too long: the gate may keep the queue short enough.
     fn pop_next(
         &mut self,
         now: Instant,
         target: Option<Duration>,
-        newest_first: bool,
+        overtaken_max: Duration,
     ) -> Option<(Entry<T>, Option<Rejection>)> {
         let class = self.next_class()?;
         let is_passed_over = |entry: &Entry<T>| {
-            newest_first || target.is_some_and(|target| now - entry.ready > target)
+            let waited = now - entry.ready;
+            waited < overtaken_max || target.is_some_and(|target| waited > target)
         };
         let is_void = |entry: &Entry<T>| entry.deadline <= now;
         let next = self.classes[class].pop_next(is_passed_over, is_void, &mut self.accounts)?;

@@ -6,7 +6,7 @@ use super::*;
 
 mod shares;
 
-const REFUSE: Leave = Leave { may_refuse: true, newest_first: false };
+const REFUSE: Leave = Leave { may_refuse: true, overtaken_max: Duration::ZERO };
 
 const TARGET: Duration = Duration::from_millis(10);
 
@@ -70,7 +70,7 @@ fn given_up_requests_leave_first() {
     queue.push(Class::NeverShed, entry(5, 3));
     let given_up = |queue: &mut Queue<u32>| queue.pop_given_up(|entry| entry.item < 2);
     let newest = |queue: &mut Queue<u32>| {
-        let leave = Leave { newest_first: true, ..REFUSE };
+        let leave = Leave { overtaken_max: Duration::MAX, ..REFUSE };
         queue.pop(at(9), leave).map(|(entry, refuse)| (entry.item, refuse))
     };
     assert_eq!(given_up(&mut queue), None, "a health check waits");
@@ -268,7 +268,7 @@ fn agrees_with_its_definition() {
             if queue.has_unordered() {
                 queue.order(Capacity { starts: 1000, cost: 1 }, |_| Some(ClientKey::new(1)));
             }
-            let leave = Leave { may_refuse, newest_first: false };
+            let leave = Leave { may_refuse, overtaken_max: Duration::ZERO };
             for _ in 0..prng.below(3) {
                 let popped = queue.pop(at(now), leave);
                 let popped = popped.map(|(entry, verdict)| (entry.item, verdict));
@@ -276,7 +276,7 @@ fn agrees_with_its_definition() {
                 left += u32::from(popped.is_some());
             }
         }
-        while queue.pop(at(now), Leave { may_refuse, newest_first: false }).is_some() {
+        while queue.pop(at(now), Leave { may_refuse, overtaken_max: Duration::ZERO }).is_some() {
             left += 1;
         }
         assert_eq!(came, left, "seed {seed}");

@@ -186,7 +186,7 @@ fn it_ends_in_order() {
     let mut queue = self::queue();
     push(&mut queue, Class::Normal, 0..2);
     queue.push(Class::Normal, entry(2, 0));
-    let leave = Leave { newest_first: true, ..REFUSE };
+    let leave = Leave { overtaken_max: Duration::MAX, ..REFUSE };
     let newest = std::iter::from_fn(|| Some(queue.pop(at(0), leave)?.0.item));
     assert_eq!(newest.collect::<Vec<_>>(), [1, 0, 2], "those with places first");
 }
