@@ -71,7 +71,10 @@ impl Client {
                 return answer;
             }
             let mut piece = [0; 4096];
-            let len = self.stream.read(&mut piece).expect("it is answered");
+            let len = match self.stream.read(&mut piece) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                read => read.expect("it is answered"),
+            };
             assert!(len > 0, "it was closed without an answer");
             self.bytes.extend_from_slice(&piece[..len]);
         }

@@ -84,6 +84,7 @@ mod level;
 mod queue_delay;
 mod reuse;
 mod shares;
+mod spans;
 mod standing;
 mod trial;
 mod turn;

@@ -59,6 +59,7 @@ use core::time::Duration;
 
 use super::growth::Growth;
 use super::leavers::{Finding, Leavers};
+use super::spans::{Dropping, Relief, Window};
 use super::trial::{FACTOR, Trial};
 use super::turn::{CHANCE_PERCENT, CROWD, Turn, is_still};
 use crate::time::Instant;
@@ -95,11 +96,6 @@ const STEEP_PERCENT: u64 = 400;
 /// shrank in none of them. Four, because the arrival of a burst makes the first one look like
 /// growth. `a_closed_loop_stands` and `a_page_is_no_overload` notice a wrong value.
 const STAND: u32 = 4;
-
-/// Given-up requests are dropped once they were this percentage of the requests started, in each of
-/// [`LEAVING`] windows in a row. Half: a few impatient clients among patient ones are not an
-/// overload. `a_few_impatient_clients_are_no_overload` notices a wrong value.
-const ABANDONED_PERCENT: u64 = 50;
 
 /// Two windows: in one, a third of impatient clients may be most of those started.
 /// `a_few_impatient_clients_are_no_overload` and `the_first_seconds` notice a wrong value.
@@ -163,35 +159,6 @@ pub struct Standing {
     slack: u32,
     /// Nanoseconds with an empty queue, in total.
     empty_nanos: u64,
-}
-
-/// A span of time, how many requests waited at its beginning, and how many were started since.
-#[derive(Clone, Copy, Debug, Default)]
-struct Window {
-    began: Instant,
-    waiting: u32,
-    started: u64,
-    abandoned: u64,
-    /// Of the abandoned ones, those that were not started.
-    dropped: u64,
-}
-
-/// The dropping of given-up requests: since when, and whether only because the queue grows; and, in the second half of a
-/// patience, how many were dropped and how many started.
-#[derive(Clone, Copy, Debug)]
-struct Dropping {
-    began: Instant,
-    is_growth: bool,
-    dropped: u64,
-    started: u64,
-}
-
-/// A span of time, how long the queue was empty in it, and how many requests were refused in it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Relief {
-    began: Instant,
-    empty: Duration,
-    refused: u64,
 }
 
 impl Standing {
@@ -486,37 +453,5 @@ impl Standing {
             self.stands = false;
             self.window = Window { began: turn.ended, waiting: turn.waiting, ..Window::default() };
         }
-    }
-}
-
-impl Dropping {
-    fn from(began: Instant, is_growth: bool) -> Dropping {
-        Dropping { began, is_growth, dropped: 0, started: 0 }
-    }
-}
-
-impl Window {
-    /// Whether most of the requests started in it had been given up by their clients.
-    fn was_given_up(&self) -> bool {
-        self.abandoned > 0 && self.abandoned * 100 >= self.started * ABANDONED_PERCENT
-    }
-
-    /// How many requests arrived since it began, if `waiting` requests wait now.
-    fn came(&self, waiting: u32) -> u64 {
-        let gone = self.started + self.dropped;
-        (gone + u64::from(waiting)).saturating_sub(u64::from(self.waiting))
-    }
-}
-
-impl Relief {
-    /// Whether the queue was empty for this percentage of `span`.
-    fn was_empty_for(&self, percent: u32, span: Duration) -> bool {
-        self.empty * 100 >= span * percent
-    }
-
-    /// Whether the refused requests could have been served in the time with an empty queue.
-    fn suffices(&self, cost: Duration) -> bool {
-        let refused = u32::try_from(self.refused).unwrap_or(u32::MAX);
-        !self.empty.is_zero() && cost.saturating_mul(refused) <= self.empty
     }
 }
