@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use highwater::journal::{Directory, Options};
+use highwater::journal::{Directory, ErrorKind, Options};
 use highwater::layers::{Idempotency, idempotency};
 use highwater::server::TransportChoice;
 use highwater::{Error, Router, State};
@@ -177,11 +177,24 @@ fn killed_under_way() {
     assert!(is_replayed(&client.ask(post("new", "other"))));
 }
 
+/// A process that another test starts at this moment has the lock, too, until it runs its program.
+fn open_after_spawns(path: &Path) -> Directory {
+    for _ in 0..100 {
+        match Directory::open(path) {
+            Err(error) if error.kind() == ErrorKind::InUse => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened => return opened.expect("nobody else has it"),
+        }
+    }
+    Directory::open(path).expect("nobody else has it")
+}
+
 /// Purpose: a journal that does not hold keys is reported when the application is built, and so are limits that cannot work together.
 #[test]
 fn other_journals() {
     let folder = tempfile::tempdir().expect("a folder");
-    let open = || Directory::open(folder.path().join("keys")).expect("nobody else has it");
+    let open = || open_after_spawns(&folder.path().join("keys"));
     write_foreign(folder.path().join("keys")).expect("it is empty");
     let build = |once: Idempotency| {
         let built = Router::new().layer(once).post("/", || "").build();

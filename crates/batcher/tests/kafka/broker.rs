@@ -16,8 +16,10 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::KafkaError;
 use rdkafka::message::{Headers as _, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaErrorCode;
 
 /// Nothing here takes as long, however busy the machine is.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -325,6 +327,10 @@ pub(crate) fn consume(url: &str, topic: &str) -> Vec<Seen> {
             "{left} partitions of {topic} are not read to their ends"
         );
         let Some(message) = consumer.poll(Duration::from_millis(100)) else { continue };
+        let code = message.as_ref().err().and_then(KafkaError::rdkafka_error_code);
+        if code == Some(RDKafkaErrorCode::AllBrokersDown) {
+            continue; // It has been restarted, and the client connects again.
+        }
         let message = message.expect("no error");
         let headers = message.headers().expect("it has headers");
         assert_eq!(headers.count(), 1, "one header");
