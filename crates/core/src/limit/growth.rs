@@ -1,8 +1,8 @@
 //! Does a queue grow steadily, from well before it takes longer than the patience?
 //!
 //! A burst grows a queue, too, but only for as long as it arrives, and clients that wait for their answers before they
-//! ask again grow it only until all of them wait. An overload grows it in nearly every window. Chance makes up for that
-//! in some, so not each window has to.
+//! ask again grow it only until all of them wait. An overload grows it in nearly every window; by
+//! chance, fewer arrive in some.
 //!
 //! That a queue grows says that it will be too long, and not yet that anything must be refused.
 //!
@@ -18,8 +18,8 @@ const WINDOWS: u32 = 8;
 const MOST: u32 = 6;
 const STILL: u32 = 4;
 
-/// Arrivals as a percentage of starts, in a window in which the queue grew: more than chance makes of as many as are
-/// started where each client asks again after its answer. A guess; the same tests notice a wrong value.
+/// Arrivals as a percentage of starts, in a window in which the queue grew. Where each client asks again after its answer, as
+/// many arrive as are started, but for chance. A guess; the same tests notice a wrong value.
 const INFLOW_PERCENT: u64 = 108;
 
 /// Whether the queue of a worker grows steadily.

@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use crate::time::Instant;
 
-/// Given-up requests are dropped once they were this percentage of the requests started, in each of
-/// [`LEAVING`] windows in a row. Half: a few impatient clients among patient ones are not an
+/// Given-up requests are dropped once they were this percentage of the requests started, in several
+/// windows in a row (`LEAVING` in `standing.rs`). Half: a few impatient clients among patient ones are not an
 /// overload. `a_few_impatient_clients_are_no_overload` notices a wrong value.
 const ABANDONED_PERCENT: u64 = 50;
 

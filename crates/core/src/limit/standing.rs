@@ -25,7 +25,7 @@
 //! above the capacity. A single burst fulfils neither: after it has arrived, nothing more arrives.
 //!
 //! **A queue that grows steadily** will be too long for somebody, long before it is too long for all: in order of arrival,
-//! whoever waits least long is late first, and from then on everybody is. So from when it has grown for a quarter of the
+//! once the answer to one impatient client is late, all answers to such clients are. So from when it has grown for a quarter of the
 //! patience (`growth.rs`), the newest requests are started first, except while the oldest has waited for half of the
 //! patience, and requests whose clients have given up are dropped. This refuses no request, and ends with the growth.
 //!
@@ -86,7 +86,7 @@ const WINDOWS: u32 = 5;
 /// wrong value.
 const INFLOW_PERCENT: u64 = 150;
 
-/// Three windows in a row are enough if in each of them so many more arrived than were started, in percent, and the queue is
+/// Three windows in a row are enough if in each of them arrivals were at least this percentage of starts, and the queue takes
 /// longer than the patience: at ten times the capacity, two windows more are hundreds of requests that are accepted only to be
 /// refused. `a_page_is_no_overload` and `the_first_seconds` notice a wrong value.
 const STEEP_WINDOWS: u32 = 3;
@@ -207,8 +207,8 @@ impl Standing {
         self.stands || (self.is_watching && self.dropping.is_some())
     }
 
-    /// While no queue stands: for how long the oldest request may have waited if the newest one is to be started before it.
-    /// Zero if requests are started in order.
+    /// For how long the oldest request may have waited if the newest one is to be started before it, because the queue grows
+    /// or clients give up. Zero if requests are started in order, and while the queue stands.
     #[inline]
     pub fn overtaken_max(&self) -> Duration {
         match self.dropping.filter(|_| self.is_watching) {
@@ -355,6 +355,13 @@ impl Standing {
         self.is_watching = true;
         self.window = Window { began, ..Window::default() };
         self.longest = Duration::ZERO;
+        self.leavers = Default::default();
+        self.outlasting = 0;
+        self.forget();
+    }
+
+    /// What the windows so far say about the queue counts no more.
+    fn forget(&mut self) {
         self.growing = 0;
         self.steep = 0;
         self.excess = None;
@@ -362,8 +369,6 @@ impl Standing {
         self.growth = Growth::default();
         self.leaving = 0;
         self.dropping = None;
-        self.leavers = Default::default();
-        self.outlasting = 0;
     }
 
     /// Requests of a queue that grows steadily are started in another order, until it does not.
@@ -413,12 +418,7 @@ impl Standing {
 
     fn begin_to_stand(&mut self, now: Instant) {
         self.stands = true;
-        self.growing = 0;
-        self.steep = 0;
-        self.excess = None;
-        self.stood = 0;
-        self.leaving = 0;
-        self.dropping = None;
+        self.forget();
         self.brief = Relief { began: now, ..Relief::default() };
         self.long = self.brief;
         self.trial = Trial::from(now);

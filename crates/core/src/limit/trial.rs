@@ -72,9 +72,14 @@ impl Span {
     }
 }
 
-/// Whether `count` is less than `usual` by more than chance: by four standard deviations.
+/// Refusals are fewer than by chance if they are fewer by more than this many standard deviations.
+/// `clients_that_retry_at_once_keep_no_queue_standing` and `shares_cost_nothing_where_clients_are_alike` notice a wrong value.
+const DEVIATIONS: u64 = 4;
+
+/// Whether `count` is less than `usual`, the mean of a Poisson distribution, by more than chance.
 fn is_less(count: u64, usual: u64) -> bool {
-    usual.saturating_sub(count).saturating_pow(2) > usual.saturating_mul(16)
+    let less = usual.saturating_sub(count);
+    less.saturating_pow(2) > usual.saturating_mul(DEVIATIONS * DEVIATIONS)
 }
 
 impl Trial {

@@ -323,11 +323,9 @@ impl World {
             }
             // Oldest first while the gate keeps the queue short, newest first while it is too long.
             let overtaken = self.standing.overtaken_max().as_nanos() as u64;
-            let is_overtaken = |request: &Request| self.now - request.sent < overtaken;
-            let late = match stands {
-                true => self.queue.front().is_some_and(overdue),
-                false => self.queue.front().is_some_and(is_overtaken),
-            };
+            let late = self.queue.front().is_some_and(|request| {
+                self.now - request.sent < overtaken || stands && overdue(request)
+            });
             let next = if late { self.queue.pop_back() } else { self.queue.pop_front() };
             let request = next.expect("there is one");
             if self.now - request.sent > request.patience {

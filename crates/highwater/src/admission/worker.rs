@@ -341,10 +341,7 @@ impl<T> WorkerAdmission<T> {
                 return Some((entry, None));
             }
         }
-        let overtaken_max = match drops && !self.standing.stands() {
-            true => self.standing.overtaken_max(),
-            false => Duration::ZERO,
-        };
+        let overtaken_max = if sheds { self.standing.overtaken_max() } else { Duration::ZERO };
         let class = self.queue.next_class();
         let next = self.queue.pop(now, Leave { may_refuse: sheds, overtaken_max });
         if let (Some((entry, None)), Some(class)) = (&next, class) {
