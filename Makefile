@@ -62,10 +62,14 @@ instructions-accept: ## Make today's counts of instructions the baseline; commit
 	@$(instructions) accept
 
 .PHONY: torture
-torture: ## Kill the gateway, Kafka and the Todo service under load, TORTURE_ROUNDS times (100), and check that all acknowledged records are there
+torture: ## Kill the gateway, Kafka and the Todo service under load, fill disks, change sinks, TORTURE_ROUNDS times (100), and check that all acknowledged records are there
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-ingest --test torture --test kafka -- --nocapture torture
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-todos --test kill
 	TORTURE_ROUNDS=$(TORTURE_ROUNDS) cargo test --locked -p highwater-todos --test full -- --nocapture restores
+	for round in $$(seq $(TORTURE_ROUNDS)); do \
+		echo "full disks and changes of the sink, round $$round of $(TORTURE_ROUNDS)"; \
+		cargo test --quiet --locked -p highwater-ingest --test kafka --test sink_changes -- full:: a_journal_becomes a_spool_becomes || exit 1; \
+	done
 
 .PHONY: journal-sim
 journal-sim: ## Simulate JOURNAL_SEEDS (10000) journals on disks that tear writes, lose syncs and fill up

@@ -6,8 +6,8 @@
 # 127.0.0.1:PORT. The INSTANCES, one worker each, listen on the same port of 127.0.0.3 and 127.0.0.4, and have their metrics
 # on port METRICS of 127.0.0.1 and 127.0.0.4. The FLAGs are theirs.
 #
-# The instances run where this script runs, the proxy on the CPUs of HW_PROXY_CPUS, if that is set. All of them end with
-# this script.
+# The instances run where this script runs, the proxy on the CPUs of HW_PROXY_CPUS, if that is set. With HW_BUSY=true, another
+# process computes where the instances run, and never sleeps. All of them end with this script.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 proxy=$1 instances=$2 port=$3 metrics=$4
@@ -31,10 +31,15 @@ for n in $(seq "$instances"); do
   children+=($!)
   if [[ $proxy == haproxy* ]]; then upstreams+=("127.0.0.$((n + 2)):$port,$page:$metrics"); else upstreams+=("127.0.0.$((n + 2)):$port"); fi
 done
+if [ "${HW_BUSY:-}" = true ]; then
+  # If this script is killed, it stops by itself.
+  timeout 1h sh -c 'while :; do :; done' &
+  children+=($!)
+fi
 case $proxy in
   nginx-closed) export HW_NGINX_KEEP=off ;;
   nginx-plain) export HW_NGINX_KEEP=plain ;;
   haproxy-closed) export HW_HAPROXY_KEEP=off ;;
 esac
 ${HW_PROXY_CPUS:+taskset -c "$HW_PROXY_CPUS"} "scripts/services/${proxy%%-*}.sh" start "${upstreams[@]}" >/dev/null
-wait "${children[@]}"
+wait "${children[@]:0:instances}"

@@ -4,20 +4,26 @@
 #
 # Both have the same handlers: in each group of four a list (State, Query), one item (State, Path), a creation (State, Json) and a
 # change (State, Path, Query, Json), which answer with JSON. It is measured in the dev and in the release profile: all crates from
-# nothing; then, ROUNDS times, after a number in one handler has changed. Crates are downloaded before.
+# nothing, COLD times, the two in turn; then, ROUNDS times, after a number in one handler has changed. Crates are downloaded before.
+#
+# Highwater is a dependency by git, of a copy of this working tree: cargo compiles it as it compiles a published crate. A
+# dependency by path would be compiled incrementally, as if the user were to change it, which takes a third longer.
 #
 # It prints a table, or with --json one object with all measurements. Other work on the machine is measured, too.
 #
-# Settings: ROUTES (100), ROUNDS (5), PROFILES ("dev release"), CARGO_TARGET_DIR (target; the applications are built below its
-# folder compile-time, which is removed first).
+# Settings: ROUTES (100), COLD (3), ROUNDS (5), PROFILES ("dev release"), CARGO_TARGET_DIR (target; the applications are built
+# below its folder compile-time, which is removed first).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 routes=${ROUTES:-100}
+colds=${COLD:-3}
 rounds=${ROUNDS:-5}
 profiles=${PROFILES:-dev release}
 place=${CARGO_TARGET_DIR:-$root/target}/compile-time
 results=()
+# By framework, the milliseconds from nothing in this profile.
+declare -A cold
 
 main() {
   local is_json=
@@ -27,18 +33,28 @@ main() {
     *) fail "usage: compile-time.sh [--json]" ;;
   esac
   [[ $routes =~ ^[1-9][0-9]{0,3}$ ]] || fail "ROUTES is $routes; write a number from 1 to 9999"
+  [[ $colds =~ ^[1-9][0-9]?$ ]] || fail "COLD is $colds; write a number from 1 to 99"
   [[ $rounds =~ ^[1-9][0-9]?$ ]] || fail "ROUNDS is $rounds; write a number from 1 to 99"
   local profile
   for profile in $profiles; do
     [[ $profile = dev || $profile = release ]] || fail "PROFILES has $profile; write dev, release or both"
   done
   rm -rf "$place"
-  local framework
+  copy_tree
+  local framework round
   for framework in highwater axum; do
     generate "$framework"
     fetch "$framework"
   done
   for profile in $profiles; do
+    cold=()
+    for ((round = 1; round <= colds; round++)); do
+      for framework in highwater axum; do
+        echo "compile-time: $framework, $profile, $routes routes, from nothing, $round of $colds" >&2
+        rm -rf "${place:?}/$framework/target"
+        cold[$framework]+="$(build "$framework" "$profile") "
+      done
+    done
     for framework in highwater axum; do measure "$framework" "$profile"; done
   done
   if [ -n "$is_json" ]; then json; else table; fi
@@ -47,6 +63,18 @@ main() {
 fail() {
   echo "compile-time.sh: $1" >&2
   exit 2
+}
+
+# The files that git knows, as they are now, in a repository of their own.
+copy_tree() {
+  local copy=$place/source
+  mkdir -p "$copy"
+  git -C "$root" ls-files -z --cached --others --exclude-standard |
+    (cd "$root" && xargs -0 sh -c 'for file; do [ ! -e "$file" ] || printf "%s\0" "$file"; done' sh) |
+    tar -C "$root" --null --files-from - --create | tar -C "$copy" --extract
+  git -C "$copy" init --quiet
+  git -C "$copy" add --all
+  git -C "$copy" -c user.name=compile-time -c user.email=compile-time@localhost commit --quiet --message "the working tree"
 }
 
 # An application in a folder of its own, with the versions of our Cargo.lock.
@@ -59,7 +87,7 @@ generate() {
     printf '[dependencies]\nserde = { version = "1", features = ["derive"] }\n'
     case $framework in
       highwater)
-        printf 'highwater = { path = "%s/crates/highwater", default-features = false, features = ["json"] }\n' "$root"
+        printf 'highwater = { git = "file://%s", default-features = false, features = ["json"] }\n' "$place/source"
         ;;
       axum)
         printf 'axum = "0.8"\ntokio = { version = "1", features = ["macros", "net", "rt-multi-thread"] }\n'
@@ -191,14 +219,16 @@ fetch() {
 }
 
 measure() {
-  local framework=$1 profile=$2 cold changed=() round
-  echo "compile-time: $framework, $profile, $routes routes" >&2
-  cold=$(build "$framework" "$profile")
+  local framework=$1 profile=$2 changed=() round
+  echo "compile-time: $framework, $profile, $routes routes, $rounds changes" >&2
+  # The last build may be older than the other one's; this one is of the present sources.
+  build "$framework" "$profile" >/dev/null
   for ((round = 1; round <= rounds; round++)); do
     change "$framework" "$round"
     changed+=("$(build "$framework" "$profile")")
   done
-  results+=("$framework $profile $cold $(crates "$framework") $(size "$framework" "$profile") ${changed[*]}")
+  cold[$framework]=${cold[$framework]% }
+  results+=("$framework $profile ${cold[$framework]// /,} $(crates "$framework") $(size "$framework" "$profile") ${changed[*]}")
 }
 
 # Builds, and prints the milliseconds.
@@ -231,10 +261,10 @@ size() {
 
 json() {
   local line framework profile cold crates size changed separator=
-  printf '{"routes":%s,"rounds":%s,"rustc":"%s","cores":%s,"results":[' "$routes" "$rounds" "$(rustc --version)" "$(nproc)"
+  printf '{"routes":%s,"cold":%s,"rounds":%s,"rustc":"%s","cores":%s,"results":[' "$routes" "$colds" "$rounds" "$(rustc --version)" "$(nproc)"
   for line in "${results[@]}"; do
     read -r framework profile cold crates size changed <<<"$line"
-    printf '%s{"framework":"%s","profile":"%s","crates":%s,"program_bytes":%s,"cold_ms":%s,"changed_ms":[%s]}' \
+    printf '%s{"framework":"%s","profile":"%s","crates":%s,"program_bytes":%s,"cold_ms":[%s],"changed_ms":[%s]}' \
       "$separator" "$framework" "$profile" "$crates" "$size" "$cold" "${changed// /,}"
     separator=,
   done
@@ -243,18 +273,23 @@ json() {
 
 table() {
   local line framework profile cold crates size changed
-  printf '%s routes, %s, %s cores\n\n' "$routes" "$(rustc --version)" "$(nproc)"
-  printf '%-10s %-8s %7s %10s %10s %25s\n' framework profile crates 'program' 'cold' 'changed (least … most)'
+  printf '%s routes, %s, %s cores; medians (least … most)\n\n' "$routes" "$(rustc --version)" "$(nproc)"
+  printf '%-10s %-8s %7s %10s %25s %25s\n' framework profile crates program cold changed
   for line in "${results[@]}"; do
     read -r framework profile cold crates size changed <<<"$line"
     # shellcheck disable=SC2086  # a list of numbers
-    printf '%s\n' $changed | sort -n | awk -v framework="$framework" -v profile="$profile" -v crates="$crates" -v size="$size" -v cold="$cold" '
-      { times[NR] = $1 / 1000 }
-      END {
-        median = (times[int((NR + 1) / 2)] + times[int(NR / 2) + 1]) / 2
-        printf "%-10s %-8s %7d %7.1f MB %8.1f s %7.2f s (%.2f … %.2f)\n", framework, profile, crates, size / 1e6, cold / 1000, median, times[1], times[NR]
-      }'
+    printf '%-10s %-8s %7d %10s %25s %25s\n' "$framework" "$profile" "$crates" \
+      "$(awk -v size="$size" 'BEGIN { printf "%.1f MB", size / 1e6 }')" "$(spread 1 ${cold//,/ })" "$(spread 2 $changed)"
   done
+}
+
+# The median of milliseconds, as seconds with so many digits, and what it lies between.
+spread() {
+  local digits=$1
+  shift
+  printf '%s\n' "$@" | sort -n | awk -v format="%.${digits}f s (%.${digits}f … %.${digits}f)" '
+    { times[NR] = $1 / 1000 }
+    END { printf format, (times[int((NR + 1) / 2)] + times[int(NR / 2) + 1]) / 2, times[1], times[NR] }'
 }
 
 main "$@"
