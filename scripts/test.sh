@@ -39,11 +39,9 @@ main() {
   is_kafka_here || starts_kafka=true
   step "format" cargo fmt --all --check
   step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
-  step "without what only Linux has" check_portable
   # Once for all lanes.
   step "the tests, built" cargo test --workspace --locked --no-run --quiet
   step "tests and doc tests" run_tests
-  step "instructions of a request" count_instructions
   echo
   totals
 }
@@ -142,12 +140,12 @@ check_portable() {
     cargo clippy --quiet -p highwater --lib --locked -- -D warnings
 }
 
-# Counts are of the baseline's compiler; with another one they are skipped, and the totals say so.
+# Counts are of the baseline's compiler; with another one they are skipped, and the totals say so. What else runs does not
+# change them.
 count_instructions() {
-  local status=0 said
-  said=$(cargo run --quiet --profile fast --locked -p highwater-tests --bin instructions -- check 2>&1) || status=$?
-  echo "$said"
-  [ "$status" != 3 ] || echo "SKIPPED instructions: needs the compiler of bench/instructions/baseline.json" >>"$log"
+  local status=0
+  cargo run --quiet --profile fast --locked -p highwater-tests --bin instructions -- check || status=$?
+  [ "$status" != 3 ] || echo "SKIPPED instructions: needs the compiler of bench/instructions/baseline.json"
   [ "$status" = 0 ] || [ "$status" = 3 ]
 }
 
@@ -226,11 +224,13 @@ lane() {
     waiting | alone) part "tests" test_lane "$1" --tests ;;
     computing)
       # First what uses one core. When the other lane has ended, the rest uses both.
+      part "without what only Linux has" check_portable
       part "each feature alone" check_features
       part "fuzz targets" check_fuzz
       part "documentation" check_documentation
       part "tests and doc tests" test_lane "$1"
       part "simulation, $seeds seeds" simulate
+      part "instructions of a request" count_instructions
       ;;
     *) echo "test.sh: no lane $1" >&2; exit 2 ;;
   esac

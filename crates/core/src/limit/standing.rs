@@ -254,12 +254,12 @@ impl Standing {
     #[inline]
     pub fn on_turn(&mut self, turn: &Turn) -> bool {
         let waited = self.waiting > 0;
-        let before = self.before;
-        let idle = if waited { 0 } else { turn.began.nanos_since(before) };
+        // However long the worker slept before its first event, that is no part of the turn.
+        let busy_from = if waited { self.before } else { self.before.max(turn.began) };
+        let idle = busy_from.nanos_since(self.before);
         // If nothing waited and the turn started nothing, streams and tasks used its time.
         if waited || turn.started > 0 {
-            let span = turn.ended.nanos_since(before);
-            self.learn(Duration::from_nanos(span.saturating_sub(idle)), turn.started);
+            self.learn(turn.ended - busy_from, turn.started);
         }
         self.empty_nanos += idle;
         self.before = turn.ended;
@@ -269,7 +269,7 @@ impl Standing {
         } else if turn.waiting == 0 {
             self.is_watching = false;
         } else {
-            self.look_for_growth(turn, before);
+            self.look_for_growth(turn, busy_from);
         }
         self.stands
     }
@@ -294,9 +294,9 @@ impl Standing {
     }
 
     #[cold]
-    fn look_for_growth(&mut self, turn: &Turn, before: Instant) {
+    fn look_for_growth(&mut self, turn: &Turn, busy_from: Instant) {
         if !self.is_watching {
-            self.watch_from(before);
+            self.watch_from(busy_from);
         }
         let started = u64::from(turn.started);
         self.window.started += started;
@@ -304,7 +304,7 @@ impl Standing {
         if self.drops_abandoned() {
             self.window.dropped += u64::from(turn.abandoned);
         }
-        self.longest = self.longest.max(turn.ended - before);
+        self.longest = self.longest.max(turn.ended - busy_from);
         let length = (self.patience / WINDOW_SHARE).max(self.longest.saturating_mul(REQUESTS));
         if turn.ended - self.window.began >= length {
             let came = self.window.came(turn.waiting);

@@ -1,5 +1,10 @@
 //! The first seconds of an overload.
 
+use std::time::Duration;
+
+use highwater_core::limit::{Standing, Turn};
+use highwater_core::time::Instant;
+
 use super::model::{MS, S, Service, US, World};
 
 /// The share of the peak that the law predicts at `load`, if every refusal is a reset.
@@ -67,4 +72,32 @@ fn a_crowd_that_comes_is_no_growth() {
 /// How many clients, and in which time they come.
 fn crowds() -> impl Iterator<Item = (u64, u64)> {
     [100, 300, 500, 800].into_iter().flat_map(|n| [50, 200, 400, 600].map(|ms| (n, ms * MS)))
+}
+
+/// Purpose: it does not matter for how long the worker slept before an overload: the time until its first event is no part of
+/// a turn. The first turn has several requests, and leaves all but one of them waiting.
+#[test]
+fn a_sleep_before_it_is_no_long_turn() {
+    let at = Instant::from_nanos;
+    for slept in [0, 300 * MS, 60 * S] {
+        let mut standing =
+            Standing::new(Duration::from_millis(10), Duration::from_secs(1), Instant::ZERO);
+        let came = slept + 2 * S;
+        let asleep = Turn { began: at(2 * S - MS), ended: at(2 * S), ..Turn::default() };
+        standing.on_turn(&Turn { started: 1, ..asleep });
+        let (mut turns, mut reordered) = (0, None);
+        while !standing.stands() && turns < 5_000 {
+            let began = came + turns * MS;
+            let waiting = 8 + turns as u32;
+            let (began, ended) = (at(began), at(began + MS));
+            standing.on_turn(&Turn { began, ended, waiting, started: 1, ..Turn::default() });
+            turns += 1;
+            if reordered.is_none() && !standing.overtaken_max().is_zero() {
+                reordered = Some(turns);
+            }
+        }
+        println!("after {} ms: reordered {reordered:?}, stands {turns} ms", slept / MS);
+        assert!(reordered.is_some_and(|turns| turns < 250), "{slept}: {reordered:?}");
+        assert!(turns < 1_100, "{slept}: {turns}");
+    }
 }

@@ -237,6 +237,10 @@ impl Shared {
     /// all of it fails now, before the client looks for messages whose time is up, which it does once per second.
     fn give_up(&self) {
         if let Some(live) = &*self.live() {
+            let timeout = self.limits.ack_timeout;
+            tracing::warn!(
+                "Kafka has not acknowledged a batch within {timeout:?}: all batches on their way fail"
+            );
             live.producer.purge(PurgeConfig::default().queue().inflight());
         }
     }

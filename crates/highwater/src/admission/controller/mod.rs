@@ -267,7 +267,8 @@ impl Controller {
         let is_idle = totals.is_idle_since(&self.before) && self.standing.sample.refused == 0;
         self.idle_looks = if is_idle { self.idle_looks.saturating_add(1) } else { 0 };
         self.before = totals;
-        if self.idle_looks > IDLE_LOOKS { PERIOD_IDLE } else { PERIOD }
+        let period = if self.idle_looks > IDLE_LOOKS { PERIOD_IDLE } else { PERIOD };
+        self.shares.as_ref().and_then(SourceShares::next_sample).unwrap_or(period)
     }
 
     /// Completes the sample with what the workers do not know, and acts on it.

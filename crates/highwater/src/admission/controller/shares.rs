@@ -21,11 +21,13 @@ pub(crate) struct SourceShares {
     sources: Sources,
     level: Level,
     is_counting: bool,
+    /// Counting has begun with the last sample.
+    is_new: bool,
 }
 
 impl SourceShares {
     pub(crate) fn new(sources: Sources) -> SourceShares {
-        SourceShares { sources, level: Level::default(), is_counting: false }
+        SourceShares { sources, level: Level::default(), is_counting: false, is_new: false }
     }
 
     /// Takes in a sample. `is_open` says that the gate refuses nobody. Returns how many connections were refused so far
@@ -45,8 +47,15 @@ impl SourceShares {
             }
             (true, false) => self.sources.stop(),
         }
+        self.is_new = wants && !self.is_counting;
         self.is_counting = wants;
         self.sources.refused()
+    }
+
+    /// When the next sample is due, if the last one was the first of an overload: until then the gate refuses those who ask
+    /// for the least like those who ask for the most.
+    pub(super) fn next_sample(&self) -> Option<Duration> {
+        self.is_new.then_some(SPAN_MIN)
     }
 }
 
