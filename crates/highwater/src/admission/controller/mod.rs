@@ -295,7 +295,7 @@ impl Controller {
         self.standing.signals = self.signal.on_sample(&sample, self.admission.limit());
         if let Some(shares) = &mut self.shares {
             self.standing.refused_for_share =
-                shares.on_sample(&sample, self.policy.refuses_requests());
+                shares.on_sample(&sample, by_workers, self.policy.refuses_requests());
         }
         let limit = self.limit.on_sample(now, &sample);
         self.publish(self.policy.limit(limit), &sample);

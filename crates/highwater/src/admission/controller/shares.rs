@@ -21,18 +21,20 @@ pub(crate) struct SourceShares {
     sources: Sources,
     level: Level,
     is_counting: bool,
-    /// Counting has begun with the last sample.
-    is_new: bool,
+    /// The gate is shut, and what its sources may have is not known yet.
+    is_unsure: bool,
 }
 
 impl SourceShares {
     pub(crate) fn new(sources: Sources) -> SourceShares {
-        SourceShares { sources, level: Level::default(), is_counting: false, is_new: false }
+        SourceShares { sources, level: Level::default(), is_counting: false, is_unsure: false }
     }
 
-    /// Takes in a sample. `is_open` says that the gate refuses nobody. Returns how many connections were refused so far
-    /// because their source had had its share.
-    pub(super) fn on_sample(&mut self, sample: &Sample, is_open: bool) -> u64 {
+    /// Takes in a sample, in which so many requests and connections were refused `by_workers`. `is_open` says that the gate
+    /// refuses nobody. Returns how many connections were refused so far because their source had had its share.
+    pub(super) fn on_sample(&mut self, sample: &Sample, by_workers: u64, is_open: bool) -> u64 {
+        // While the workers are busy with refusing what came before, nothing is known about what they can serve.
+        let is_busy_refusing = by_workers > sample.started;
         let wants = sample.standing > 0 && !is_open;
         match (self.is_counting, wants) {
             (false, false) => {}
@@ -42,20 +44,19 @@ impl SourceShares {
             }
             (true, true) => {
                 let gap = self.level.look(sample.span, self.sources.seen(), capacity(sample));
-                // While the workers are busy with refusing what came before, nothing is known about what they can serve.
-                self.sources.set_gap(gap.filter(|_| sample.dropped <= sample.started));
+                self.sources.set_gap(gap.filter(|_| !is_busy_refusing));
             }
             (true, false) => self.sources.stop(),
         }
-        self.is_new = wants && !self.is_counting;
+        self.is_unsure = wants && (!self.is_counting || is_busy_refusing);
         self.is_counting = wants;
         self.sources.refused()
     }
 
-    /// When the next sample is due, if the last one was the first of an overload: until then the gate refuses those who ask
+    /// When the next sample is due, if it is not known yet what each source may have: until then the gate refuses those who ask
     /// for the least like those who ask for the most.
     pub(super) fn next_sample(&self) -> Option<Duration> {
-        self.is_new.then_some(SPAN_MIN)
+        self.is_unsure.then_some(SPAN_MIN)
     }
 }
 
