@@ -221,8 +221,6 @@ fetch() {
 measure() {
   local framework=$1 profile=$2 changed=() round
   echo "compile-time: $framework, $profile, $routes routes, $rounds changes" >&2
-  # The last build may be older than the other one's; this one is of the present sources.
-  build "$framework" "$profile" >/dev/null
   for ((round = 1; round <= rounds; round++)); do
     change "$framework" "$round"
     changed+=("$(build "$framework" "$profile")")

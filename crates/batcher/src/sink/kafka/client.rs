@@ -239,7 +239,7 @@ impl Shared {
         if let Some(live) = &*self.live() {
             let timeout = self.limits.ack_timeout;
             tracing::warn!(
-                "Kafka has not acknowledged a batch within {timeout:?}: all batches on their way fail"
+                "Kafka has not acknowledged a batch within {timeout:?}: all batches in flight fail"
             );
             live.producer.purge(PurgeConfig::default().queue().inflight());
         }

@@ -1,6 +1,7 @@
 //! Computes the limit and passes it to the workers and the kernel's gate.
 //!
-//! One thread per server reads the workers' counters ten times a second, less often while idle. Each reading
+//! One thread per server reads the workers' counters ten times a second, less often while idle, and twice as
+//! often until it is known what each source may have. Each reading
 //! becomes a [`Sample`] for the [`Limit`]; the result goes to the workers and to the gate in the kernel. The
 //! state for reports is in [`Admission`].
 //!
