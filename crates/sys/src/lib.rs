@@ -33,6 +33,8 @@ pub mod cpu;
 pub mod dial;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod direct;
+#[cfg(all(target_os = "linux", not(highwater_portable_only)))]
+mod diversion;
 #[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
 mod elsewhere;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
@@ -60,6 +62,7 @@ pub mod sealed;
 pub mod signal;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod socket;
+mod source;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod take;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
@@ -76,9 +79,10 @@ use std::os::fd::BorrowedFd;
 #[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
 pub use elsewhere::{bpf, capability, clock, cpu, limits, sealed, signal};
 #[cfg(not(all(target_os = "linux", not(highwater_portable_only))))]
-use elsewhere::{inherited, listen_queue, listener, probe, socket, unix, wake};
+use elsewhere::{diversion, inherited, listen_queue, listener, probe, socket, unix, wake};
 
 pub use address::Address;
+pub use diversion::Diversion;
 pub use highwater_core::driver::Driver;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub use inet_diag::{Connections, InetDiag};
@@ -88,6 +92,7 @@ pub use listener::{KeepAlive, Listener, bind_remedy};
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 pub use probe::Transport;
 pub use probe::{Capabilities, probe};
+pub use source::{HELD_MAX, Held, Source};
 pub use unix::{SocketFile, bind_unix};
 pub use wake::Waker;
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::call::check;
@@ -185,6 +185,11 @@ impl Listener {
     /// The queue of this listener: how many wait, and how many found no room.
     pub fn queue(&self) -> ListenQueue {
         ListenQueue::of(&self.fd)
+    }
+
+    /// The socket, for as long as this listener is open.
+    pub(crate) fn downgrade(&self) -> Weak<OwnedFd> {
+        Arc::downgrade(&self.fd)
     }
 
     /// Attaches `program`: it sees every packet that arrives here, and may drop it.

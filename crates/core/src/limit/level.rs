@@ -68,6 +68,17 @@ impl Level {
         let level = water_level(&mut self.sorted, capacity * SURPLUS)?;
         Some(Duration::from_secs_f32(1.0 / level.max(LEVEL_MIN)))
     }
+
+    /// The rate of each bucket, per second, at the last look.
+    pub(super) fn rates(&self) -> &[f32] {
+        &self.rates
+    }
+
+    /// The highest of these rates behind the `first` ones; 0 if there are no more.
+    pub(super) fn rank(&self, first: usize) -> f32 {
+        let at = self.sorted.len().checked_sub(first + 1);
+        at.map_or(0.0, |at| self.sorted[at])
+    }
 }
 
 /// The level at which `demands` use `capacity` up; `None` if they do not.

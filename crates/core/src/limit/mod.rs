@@ -61,6 +61,7 @@
 //! | `Level` | `SURPLUS` | 1.25 | capacities that the level brings | less: idle workers; more: busy sources take more places | guess | `each_client_gets_its_share` |
 //! | `Level` | `MEMORY` | 0.5 s | weight of earlier rates of a source | less: sources that connect rarely are misjudged; more: changes are followed later | guess | `the_level_is_found` |
 //! | `Level`, the server's capacity | `SPAN_MIN`, `BUSY_MIN` | 50 ms, 0.1 | a shorter sample, or a smaller part of it with work, says little about what can be served | less: chance decides; more: workers idle at the onset of an overload | guess | `the_capacity_is_what_can_be_served` |
+//! | `Thinning`, the server's shares | `BUCKETS`, `HELD_MAX`, `WIDENING` | 512, 64, 4 | buckets of sources, how many are held back at once, and how many limits are accepted meanwhile | less: sources are held back for others, or not at all, or the listen queue decides; more: memory, longer programs, more refusals | rule: as many limits as the gate in the kernel gives; the others guesses | `the_busy_one_is_held`, `the_busiest_are_held` |
 //! | `Reuse` | `KEPT` | 4 | requests per connection from which on requests are refused, and no connections | less: short-lived connections cost more to refuse; more: a proxy's connections are refused | guess | `a_pool_is_recognized`, `clients_that_close_are_recognized` |
 //! | `Reuse` | `HALF_LIFE` | 1 s | half of the counts are forgotten in this time | less: chance decides; more: other clients are recognized later | guess | `a_pool_is_recognized`, `clients_that_close_are_recognized` |
 //! | `Reuse`, the server's policy | `EVIDENCE_MIN` | 16 | fewer requests say nothing about the kind of clients | less: chance decides; more: few clients are never judged | guess | `a_pause_changes_nothing` |
@@ -88,6 +89,7 @@ mod reuse;
 mod shares;
 mod spans;
 mod standing;
+mod thinning;
 mod trial;
 mod turn;
 
@@ -105,6 +107,7 @@ pub use self::queue_delay::QueueDelay;
 pub use self::reuse::{EVIDENCE_MIN, Reuse};
 pub use self::shares::{ClientKey, Place, SLOTS, Shares};
 pub use self::standing::{CLASSES, Standing};
+pub use self::thinning::Thinning;
 pub use self::turn::Turn;
 
 /// The largest possible limit: a million connections with work at once.

@@ -6,7 +6,7 @@
 //!
 //! Invariant: the total never falls, not even when a listener is closed.
 
-use highwater_sys::{ListenQueue, Listener};
+use highwater_sys::ListenQueue;
 
 /// The backlogs of one server.
 #[derive(Debug, Default)]
@@ -17,14 +17,13 @@ pub(crate) struct Backlogs {
 }
 
 impl Backlogs {
-    /// The backlogs of `listeners`, which are not kept open.
-    pub(crate) fn of<'l>(listeners: impl IntoIterator<Item = &'l Listener>) -> Self {
-        let watch = |listener: &Listener| {
-            let queue = listener.queue();
+    /// The backlogs of listeners, which are not kept open.
+    pub(crate) fn of(queues: impl IntoIterator<Item = ListenQueue>) -> Self {
+        let watch = |queue: ListenQueue| {
             let count = queue.overflows().unwrap_or(0);
             (queue, count)
         };
-        Backlogs { listeners: listeners.into_iter().map(watch).collect(), total: 0 }
+        Backlogs { listeners: queues.into_iter().map(watch).collect(), total: 0 }
     }
 
     /// Attempts to connect that found no room, since this value was made.
@@ -45,6 +44,8 @@ mod tests {
     use std::net::TcpStream;
     use std::time::{Duration, Instant};
 
+    use highwater_sys::Listener;
+
     use super::*;
 
     /// Purpose: dropped connections are counted and accepted ones are not, over several listeners, and no
@@ -53,7 +54,7 @@ mod tests {
     fn what_finds_no_room_is_counted() {
         let first = Listener::bind(([127, 0, 0, 1], 0).into(), 1).expect("a free port");
         let address = first.local_addr().expect("it is bound");
-        let mut backlogs = Backlogs::of(std::slice::from_ref(&first));
+        let mut backlogs = Backlogs::of([first.queue()]);
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(100));
         // A backlog of one holds two, as Linux compares; the test accepts none.
         let waiting = [connect(), connect()];

@@ -23,6 +23,7 @@ use std::thread::Thread;
 
 use super::Shed;
 use super::kernel::Occupancy;
+use super::sources::AcceptedSources;
 use crate::metrics::WorkerMetrics;
 
 /// The limit of a whole server and its alarm, alone in a pair of cache lines: written a few times a second,
@@ -31,8 +32,9 @@ use crate::metrics::WorkerMetrics;
 #[repr(align(128))]
 pub(crate) struct Bound {
     limit: AtomicU32,
-    /// A worker's standing queue has formed, or ended.
+    /// A worker's standing queue has formed, or ended; or the drain has begun.
     raised: AtomicBool,
+    is_draining: AtomicBool,
     /// Connections that were refused before a worker saw them, so far.
     refused: AtomicU64,
     /// The thread that the alarm wakes.
@@ -44,6 +46,7 @@ impl Bound {
         Arc::new(Bound {
             limit: AtomicU32::new(limit.max(1)),
             raised: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             hearer: OnceLock::new(),
         })
@@ -78,6 +81,11 @@ impl Bound {
         {
             thread.unpark();
         }
+    }
+
+    /// Whether the workers accept no more connections.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Relaxed)
     }
 
     /// Clears the alarm, which is being handled. Returns whether it was raised.
@@ -126,6 +134,8 @@ pub(crate) struct WorkerGate {
     metrics: Option<Arc<WorkerMetrics>>,
     /// The counter of the kernel's gate; `None` if there is no such gate.
     occupancy: Option<Occupancy>,
+    /// Where connections come from; `None` if that is not counted here.
+    sources: Option<AcceptedSources>,
     counts: Counts,
     /// The counts at the end of the last turn, and the load among them: of connections, and of exchanges.
     settled: Load,
@@ -147,6 +157,7 @@ impl WorkerGate {
             workers: 1,
             metrics: None,
             occupancy: None,
+            sources: None,
             counts: Counts::Time,
             settled: Load::default(),
             load: 0,
@@ -173,6 +184,16 @@ impl WorkerGate {
     /// Counts by another measure than [`Counts::Time`].
     pub(crate) fn counting(self, counts: Counts) -> WorkerGate {
         WorkerGate { counts, ..self }
+    }
+
+    /// Counts where connections come from, in `sources`.
+    pub(crate) fn naming_sources(self, sources: Option<AcceptedSources>) -> WorkerGate {
+        WorkerGate { sources, ..self }
+    }
+
+    /// Where to count what each connection comes from.
+    pub(crate) fn sources(&self) -> Option<&AcceptedSources> {
+        self.sources.as_ref()
     }
 
     /// Whether connections were accepted since the last report.
@@ -214,6 +235,13 @@ impl WorkerGate {
     /// The worker's standing queue has formed, or ended.
     #[cold]
     pub(crate) fn alarm(&self) {
+        self.bound.raise();
+    }
+
+    /// The worker accepts no more connections: nothing may keep any from the listeners that other processes have there.
+    #[cold]
+    pub(crate) fn drain(&self) {
+        self.bound.is_draining.store(true, Relaxed);
         self.bound.raise();
     }
 

@@ -11,7 +11,7 @@
 //!   └─ gate         connections: how many are admitted    bound by one limit that all workers share
 //!  kernel/      connections, before they exist             one per server, if permitted
 //!  controller   the limit                                  a thread: samples → core's Limit → the gates
-//!  client       who has a share
+//!  client       who has a share; sources: where connections come from, for a gate that counts none
 //!  backlog      connections that the kernel dropped because a backlog was full
 //!  cost         the cost of one refusal
 //!  strain       whether the server reports that it is not ready
@@ -39,6 +39,7 @@ mod scarcity;
 mod settings;
 mod setup;
 mod signal;
+mod sources;
 mod strain;
 pub(crate) mod worker;
 

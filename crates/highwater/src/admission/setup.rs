@@ -7,13 +7,17 @@ use std::{fmt, io};
 
 use highwater_core::limit::Limit;
 use highwater_sys::capability::{self, Capability};
+use highwater_sys::{Diversion, ListenQueue, Listener};
 
 use super::backlog::Backlogs;
-use super::controller::{Admission, Control, Controller, Entrance, Policy, SourceShares};
+use super::controller::{
+    AcceptShares, Admission, Control, Controller, Entrance, GateShares, Policy, SourceShares,
+};
 use super::gate::{Bound, Counts, WorkerGate};
 use super::kernel::{self, Entry, KernelGate, Refusal};
 use super::settings::{AdmissionSettings, GateRefusal, Shed};
 use super::signal::Signal;
+use super::sources::{AcceptedSources, AllSources};
 use super::strain::Strain;
 use crate::metrics::Metrics;
 
@@ -44,6 +48,43 @@ impl AdmissionSettings {
                 Ok(chosen)
             }
         }
+    }
+
+    /// What gives each source its share of the connections.
+    fn share_sources(
+        &self,
+        shed: Shed,
+        gate: Option<&KernelGate>,
+        entries: &[Entry<'_>],
+    ) -> Sharing {
+        let mut sharing = Sharing::default();
+        if !self.shares_connections() {
+            return sharing;
+        }
+        if let Some(sources) = gate.and_then(KernelGate::sources) {
+            sharing.shares = Some(SourceShares::new(GateShares::new(sources)));
+            return sharing;
+        }
+        // What is set for a socket of another process would stay when this process has ended.
+        if shed != Shed::Accept || entries.is_empty() || entries.iter().any(|entry| !entry.is_ours)
+        {
+            return sharing;
+        }
+        match Diversion::new(entries.iter().map(|entry| entry.listeners)) {
+            Ok(diversion) => {
+                sharing.sources = AcceptedSources::of_workers(self.workers);
+                sharing.sinks = diversion.sinks().collect();
+                let all = AllSources::of(sharing.sources.clone());
+                sharing.shares = Some(SourceShares::new(AcceptShares::new(all, diversion)));
+            }
+            Err(error) => {
+                tracing::info!(
+                    error = %error,
+                    "clients that open a connection for each request have no shares of the listen queue",
+                );
+            }
+        }
+        sharing
     }
 
     /// The way of refusing that the settings fix; `None` if it may change.
@@ -77,6 +118,16 @@ impl AdmissionSettings {
     }
 }
 
+/// What gives each source its share of the connections; nothing if that does not matter, or is not possible here.
+#[derive(Default)]
+struct Sharing {
+    shares: Option<SourceShares>,
+    /// What each worker counts for that.
+    sources: Vec<AcceptedSources>,
+    /// Where the attempts are dropped that are kept from the listeners.
+    sinks: Vec<ListenQueue>,
+}
+
 /// How excess is finally refused, by which mechanism, and why.
 struct Chosen {
     shed: Shed,
@@ -94,6 +145,8 @@ pub(crate) struct PreparedAdmission {
     counts: Counts,
     queue_target: Duration,
     policy: Policy,
+    /// What each worker counts of where its connections come from; empty if it need not.
+    sources: Vec<AcceptedSources>,
     workers: usize,
 }
 
@@ -129,10 +182,11 @@ impl PreparedAdmission {
         let admission = Admission::new(shed, mechanism, reason, limit.name(), Arc::clone(&bound));
         // The kernel counts drops by a gate's program as overflows, too; the gate itself reports them.
         let drops = gate.as_ref().is_some_and(KernelGate::is_adjustable);
-        let sources = gate.as_ref().and_then(KernelGate::sources);
-        let shares = sources.filter(|_| settings.shares_connections()).map(SourceShares::new);
+        let Sharing { shares, sources, sinks } =
+            settings.share_sources(shed, gate.as_ref(), entries);
         let counted = if drops { &[] } else { entries };
-        let backlogs = Backlogs::of(counted.iter().flat_map(|entry| entry.listeners));
+        let listeners = counted.iter().flat_map(|entry| entry.listeners);
+        let backlogs = Backlogs::of(listeners.map(Listener::queue).chain(sinks));
         Ok(PreparedAdmission {
             admission: Arc::new(admission),
             bound,
@@ -141,6 +195,7 @@ impl PreparedAdmission {
             counts: settings.counts(),
             queue_target: settings.queue_target,
             policy: Policy::new(settings.refuses(), settings.unready_after.map(Strain::new)),
+            sources,
             workers: settings.workers,
         })
     }
@@ -152,6 +207,7 @@ impl PreparedAdmission {
         let metrics = metrics.worker(index);
         WorkerGate::new(self.admission.shed, &self.bound, place, metrics, occupancy)
             .counting(self.counts)
+            .naming_sources(self.sources.get(index).cloned())
     }
 
     /// Whether connections are refused in the kernel.

@@ -310,8 +310,8 @@ fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
     {
         family.sample(&[("unit", unit)], u64::from(is_refused));
     }
-    let help = "Connections that the kernel's gate refused because their source had had its share; among those of \
-                http_rejections_total.";
+    let help = "Connections that were refused before they were accepted, because their source had had its share; among \
+                those of http_rejections_total.";
     page.single(
         "highwater_share_connections_refused_total",
         help,

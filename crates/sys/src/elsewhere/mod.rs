@@ -7,6 +7,7 @@ pub mod bpf;
 pub mod capability;
 pub mod clock;
 pub mod cpu;
+pub(crate) mod diversion;
 pub(crate) mod inherited;
 pub mod limits;
 pub(crate) mod listen_queue;

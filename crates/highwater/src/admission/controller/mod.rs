@@ -35,6 +35,7 @@ use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
 use highwater_sys::capability::{self, Capability};
 
+use self::shares::Attempts;
 use super::backlog::Backlogs;
 use super::gate::Bound;
 use super::kernel::{Counts, KernelGate, Mechanism, Occupancy, Refusal};
@@ -44,7 +45,7 @@ use crate::logging::rate_limited;
 use crate::metrics::{Metrics, Scaling, Signals, Totals};
 
 pub(crate) use self::policy::Policy;
-pub(crate) use self::shares::SourceShares;
+pub(crate) use self::shares::{AcceptShares, GateShares, SourceShares};
 
 /// How often the counters are read.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -164,7 +165,7 @@ pub(crate) struct Entrance {
     pub(crate) backlogs: Backlogs,
     /// How the gate refuses, if that must not change.
     pub(crate) refusal: Option<Refusal>,
-    /// How much of the gate each source gets; `None` if that does not matter.
+    /// How many connections each source may open; `None` if that does not matter.
     pub(crate) shares: Option<SourceShares>,
 }
 
@@ -294,13 +295,30 @@ impl Controller {
         self.standing.counts = counts;
         self.standing.sample = sample;
         self.standing.signals = self.signal.on_sample(&sample, self.admission.limit());
-        if let Some(shares) = &mut self.shares {
-            self.standing.refused_for_share =
-                shares.on_sample(&sample, by_workers, self.policy.refuses_requests());
-        }
         let limit = self.limit.on_sample(now, &sample);
+        let limit = self.share(&sample, totals, (by_workers, overflowed), limit);
         self.publish(self.policy.limit(limit), &sample);
         *self.admission.lock() = self.standing.clone();
+    }
+
+    /// Gives each source its share. Returns how many connections may be admitted, where the limiter says `limit`.
+    fn share(
+        &mut self,
+        sample: &Sample,
+        totals: &Totals,
+        (by_workers, overflowed): (u64, u64),
+        limit: u32,
+    ) -> u32 {
+        let Some(shares) = &mut self.shares else { return limit };
+        let attempts = Attempts {
+            count: totals.connections_gated - self.before.connections_gated + overflowed,
+            by_workers,
+            is_open: self.policy.refuses_requests() || self.admission.bound.is_draining(),
+            // What is held back without a gate gets no answer.
+            may_hold: self.gate.is_some() || self.policy.may_be_silent(),
+        };
+        self.standing.refused_for_share = shares.on_sample(sample, attempts);
+        shares.widen(limit)
     }
 
     /// Reads the counts of the kernel's gate, and lets it correct its count by the accepted connections.

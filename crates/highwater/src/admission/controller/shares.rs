@@ -1,13 +1,24 @@
 //! How many connections per second may each source open, while more come than can be served?
 //!
-//! The gate counts the attempts of each source; from that and the capacity `core::limit::Level` finds the rate at which
-//! all that is admitted is what can be served. The gate holds each source to it. Until a queue stands, sources are
-//! not looked at.
+//! From the attempts of each source and the capacity follows the rate at which all that is admitted is what can be served
+//! (`core::limit::Level`). Each source is held to it, by one of two means:
+//!
+//! | means | counts | holds back |
+//! |---|---|---|
+//! | [`GateShares`] | every attempt, in the kernel | exactly, by time |
+//! | [`AcceptShares`] | what the workers accept (`core::limit::Thinning`) | a part of the attempts, at random, without a privilege (`sys::Diversion`) |
+//!
+//! Until a queue stands, sources are not looked at.
 
 use std::time::Duration;
 
-use highwater_core::limit::{Level, Sample};
+use highwater_core::limit::{Level, Sample, Thinning};
 use highwater_sys::bpf::Sources;
+use highwater_sys::{Diversion, HELD_MAX, Held};
+
+use crate::admission::backlog::Backlogs;
+use crate::admission::sources::AllSources;
+use crate::logging::rate_limited;
 
 /// In a shorter time, how many requests are served is chance.
 const SPAN_MIN: Duration = Duration::from_millis(50);
@@ -15,48 +26,191 @@ const SPAN_MIN: Duration = Duration::from_millis(50);
 /// Workers that had something to do for less than this share of the time say little about what they can do in all of it.
 const BUSY_MIN: f32 = 0.1;
 
-/// Sets the rate of each source.
-#[derive(Debug)]
-pub(crate) struct SourceShares {
-    sources: Sources,
-    level: Level,
-    is_counting: bool,
-    /// The gate is shut, and what its sources may have is not known yet.
-    is_unsure: bool,
+/// While sources are held back from a gate that is accepting, it has so many times the limit of places: so the queue, which knows whose
+/// a request is, decides about the last ones, and not the listen queue, which does not. As many as a source below the
+/// level has in the kernel's gate.
+const WIDENING: u32 = 4;
+
+/// Holds sources back.
+pub(crate) trait HoldSources: Send {
+    /// An overload begins: sources are counted from now on, and none is held back.
+    fn begin(&mut self);
+
+    /// Takes in what came in `span`, during which there were so many `attempts`. From now on sources are held so that they
+    /// bring `capacity` connections per second together; but none is unless `may_hold`.
+    fn look(&mut self, span: Duration, attempts: u64, capacity: f32, may_hold: bool);
+
+    /// The overload is over.
+    fn stop(&mut self);
+
+    /// How many connections were refused so far because their source had had its share.
+    fn held_back(&mut self) -> u64;
+
+    /// How many connections may be admitted, where the limiter says `limit`.
+    fn widen(&self, limit: u32) -> u32;
 }
 
-impl SourceShares {
-    pub(crate) fn new(sources: Sources) -> SourceShares {
-        SourceShares { sources, level: Level::default(), is_counting: false, is_unsure: false }
+/// By a program in the kernel, which counts the attempts of each source.
+#[derive(Debug)]
+pub(crate) struct GateShares {
+    sources: Sources,
+    level: Level,
+}
+
+impl GateShares {
+    pub(crate) fn new(sources: Sources) -> GateShares {
+        GateShares { sources, level: Level::default() }
+    }
+}
+
+impl HoldSources for GateShares {
+    fn begin(&mut self) {
+        self.sources.count();
+        self.level.begin(self.sources.seen());
     }
 
-    /// Takes in a sample, in which so many requests and connections were refused `by_workers`. `is_open` says that the gate
-    /// refuses nobody. Returns how many connections were refused so far because their source had had its share.
-    pub(super) fn on_sample(&mut self, sample: &Sample, by_workers: u64, is_open: bool) -> u64 {
-        // While the workers are busy with refusing what came before, nothing is known about what they can serve.
-        let is_busy_refusing = by_workers > sample.started;
-        let wants = sample.standing > 0 && !is_open;
-        match (self.is_counting, wants) {
-            (false, false) => {}
-            (false, true) => {
-                self.sources.count();
-                self.level.begin(self.sources.seen());
-            }
-            (true, true) => {
-                let gap = self.level.look(sample.span, self.sources.seen(), capacity(sample));
-                self.sources.set_gap(gap.filter(|_| !is_busy_refusing));
-            }
-            (true, false) => self.sources.stop(),
-        }
-        self.is_unsure = wants && (!self.is_counting || is_busy_refusing);
-        self.is_counting = wants;
+    fn look(&mut self, span: Duration, _: u64, capacity: f32, may_hold: bool) {
+        let gap = self.level.look(span, self.sources.seen(), capacity);
+        self.sources.set_gap(gap.filter(|_| may_hold));
+    }
+
+    fn stop(&mut self) {
+        self.sources.stop();
+    }
+
+    fn held_back(&mut self) -> u64 {
         self.sources.refused()
     }
 
-    /// When the next sample is due, if it is not known yet what each source may have: until then the gate refuses those who ask
-    /// for the least like those who ask for the most.
+    /// The program gives places beyond the limit to sources below the level.
+    fn widen(&self, limit: u32) -> u32 {
+        limit
+    }
+}
+
+/// By a diversion, where the workers know only of the connections that they accept.
+#[derive(Debug)]
+pub(crate) struct AcceptShares {
+    sources: AllSources,
+    thinning: Thinning,
+    diversion: Diversion,
+    /// What was diverted.
+    sinks: Backlogs,
+    held: Vec<Held>,
+}
+
+impl AcceptShares {
+    pub(in crate::admission) fn new(sources: AllSources, diversion: Diversion) -> AcceptShares {
+        let sinks = Backlogs::of(diversion.sinks());
+        AcceptShares { sources, thinning: Thinning::default(), diversion, sinks, held: Vec::new() }
+    }
+
+    fn hold(&mut self) {
+        if let Err(error) = self.diversion.hold(&self.held) {
+            self.held.clear();
+            self.thinning.release();
+            rate_limited!(
+                WARN,
+                error = %error,
+                instead = "clients that keep their connections have shares in any case",
+                "clients that ask for more than their share cannot be held back",
+            );
+        }
+    }
+}
+
+impl HoldSources for AcceptShares {
+    fn begin(&mut self) {
+        self.sources.read();
+        self.thinning.begin(self.sources.accepted());
+    }
+
+    fn look(&mut self, span: Duration, attempts: u64, capacity: f32, may_hold: bool) {
+        self.sources.read();
+        self.diversion.empty();
+        self.held.clear();
+        let accepted = self.sources.accepted();
+        let room = (capacity, HELD_MAX);
+        for (bucket, passes) in self.thinning.look(span, accepted, attempts, room) {
+            self.held.push(Held { source: self.sources.source(bucket), passes });
+        }
+        if !may_hold {
+            self.held.clear();
+            self.thinning.release();
+        }
+        self.hold();
+    }
+
+    fn stop(&mut self) {
+        self.held.clear();
+        self.hold();
+    }
+
+    fn held_back(&mut self) -> u64 {
+        self.sinks.overflowed()
+    }
+
+    /// One source alone needs no order among sources, and the listen queue refuses it at less cost.
+    fn widen(&self, limit: u32) -> u32 {
+        let is_ordered = !self.held.is_empty() && !self.thinning.is_alone();
+        if is_ordered { limit.saturating_mul(WIDENING) } else { limit }
+    }
+}
+
+/// Decides when sources are held back.
+pub(crate) struct SourceShares {
+    means: Box<dyn HoldSources>,
+    is_counting: bool,
+    /// More comes than can be served, and what each source may have is not known yet.
+    is_unsure: bool,
+}
+
+/// What a sample does not say about the attempts to connect in its span.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempts {
+    /// How many there were, and how many of the refusals were by workers.
+    pub(super) count: u64,
+    pub(super) by_workers: u64,
+    /// Nobody is refused before the workers.
+    pub(super) is_open: bool,
+    /// Sources may be held back.
+    pub(super) may_hold: bool,
+}
+
+impl SourceShares {
+    pub(crate) fn new(means: impl HoldSources + 'static) -> SourceShares {
+        SourceShares { means: Box::new(means), is_counting: false, is_unsure: false }
+    }
+
+    /// Takes in a sample. Returns how many connections were refused so far because their source had had its share.
+    pub(super) fn on_sample(&mut self, sample: &Sample, attempts: Attempts) -> u64 {
+        // While the workers are busy with refusing what came before, nothing is known about what they can serve.
+        let is_busy_refusing = attempts.by_workers > sample.started;
+        let wants = sample.standing > 0 && !attempts.is_open;
+        match (self.is_counting, wants) {
+            (false, false) => {}
+            (false, true) => self.means.begin(),
+            (true, true) => {
+                let may_hold = attempts.may_hold && !(is_busy_refusing && self.is_unsure);
+                self.means.look(sample.span, attempts.count, capacity(sample), may_hold);
+            }
+            (true, false) => self.means.stop(),
+        }
+        // Once it is known, refusals are part of it: the queue refuses what chance brings beyond the shares.
+        self.is_unsure = wants && (!self.is_counting || is_busy_refusing && self.is_unsure);
+        self.is_counting = wants;
+        self.means.held_back()
+    }
+
+    /// When the next sample is due, if it is not known yet what each source may have: until then those who ask for the least
+    /// are refused like those who ask for the most.
     pub(super) fn next_sample(&self) -> Option<Duration> {
         self.is_unsure.then_some(SPAN_MIN)
+    }
+
+    /// How many connections may be admitted, where the limiter says `limit`.
+    pub(super) fn widen(&self, limit: u32) -> u32 {
+        self.means.widen(limit)
     }
 }
 

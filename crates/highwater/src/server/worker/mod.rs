@@ -301,6 +301,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         if !state.acceptor.drain() {
             return;
         }
+        state.parts.admission.gate.drain();
         state.app.drain();
         state.parts.turn.expire();
         state.freshen();

@@ -24,6 +24,7 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         let WorkerState { app, connections, parts, .. } = self;
         let Parts { admission, clients, turn, .. } = parts;
         let until = turn.clock.now() + TURN_MAX;
+        let sources = admission.gate.sources().cloned();
         let mut is_over = false;
         admission.order(|waiting: &Item| {
             let waiting = waiting.exchange();
@@ -47,7 +48,11 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
             passed_on.or_else(|| {
                 let peer = connection.peer;
                 Some(*connection.client.get_or_insert_with(|| {
-                    clients.of(peer.or_else(|| driver.peer(id)).map(|peer| peer.ip()))
+                    let ip = peer.or_else(|| driver.peer(id)).map(|peer| peer.ip());
+                    if let (Some(sources), Some(ip)) = (&sources, ip) {
+                        sources.count(ip);
+                    }
+                    clients.of(ip)
                 }))
             })
         });
