@@ -1,4 +1,4 @@
-//! Whose request is next in a standing queue, if each client is to get its share?
+//! Whose request is next in a queue that stands or grows, if each client is to get its share?
 //!
 //! By start-time fair queueing (P. Goyal, H. Vin, H. Cheng, "Start-time Fair Queuing", SIGCOMM 1996):
 //!

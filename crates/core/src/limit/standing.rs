@@ -27,7 +27,9 @@
 //! **A queue that grows steadily** will be too long for somebody, long before it is too long for all: in order of arrival,
 //! once the answer to one impatient client is late, all answers to such clients are. So from when it has grown for a quarter of the
 //! patience (`growth.rs`), the newest requests are started first, except while the oldest has waited for half of the
-//! patience, and requests whose clients have given up are dropped. This refuses no request, and ends with the growth.
+//! patience, and requests whose clients have given up are dropped. This refuses no request, and ends with the growth. The
+//! newest are mostly those of whoever sends most: where clients have shares, the worker takes their turns into account
+//! whenever [`Standing::overtaken_max`] is not zero.
 //!
 //! **Clients' patience may be shorter.** If most of the requests being started have already been
 //! given up by their clients, the queue takes longer than the clients wait, whatever the setting.

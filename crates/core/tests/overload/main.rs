@@ -14,6 +14,7 @@ mod crowd;
 mod leavers;
 mod model;
 mod onset;
+mod shares;
 mod unequal;
 
 use self::model::{MS, S, Service, US, World};

@@ -12,7 +12,7 @@ use highwater_core::limit::{Limit, QueueDelay, Sample, Standing, Turn};
 use highwater_core::prng::Prng;
 use highwater_core::time::Instant;
 
-use super::unequal::Fair;
+use super::shares::{Fair, Step};
 
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
@@ -53,7 +53,7 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    fn draw(self, prng: &mut Prng) -> u64 {
+    pub(crate) fn draw(self, prng: &mut Prng) -> u64 {
         let u = 1.0 - prng.unit();
         match self {
             Service::Constant(time) => time,
@@ -90,7 +90,7 @@ impl Service {
 pub(crate) struct Request {
     pub(crate) sent: u64,
     comes_again: bool,
-    patience: u64,
+    pub(crate) patience: u64,
     pub(crate) client: u32,
 }
 
@@ -107,7 +107,17 @@ struct Stream {
 pub(crate) struct Tally {
     pub(crate) good: u64,
     pub(crate) refused: u64,
+    /// Those whose clients gave up before they were started.
+    pub(crate) left: u64,
     pub(crate) latencies: Vec<u64>,
+}
+
+impl Tally {
+    /// The share of requests that were lost, of those that wait no more.
+    pub(crate) fn lost(&self) -> f64 {
+        let asked = self.refused + self.left + self.latencies.len() as u64;
+        1.0 - self.good as f64 / asked.max(1) as f64
+    }
 }
 
 /// What happened in a tenth of a second.
@@ -123,8 +133,8 @@ pub(crate) struct Tenth {
 }
 
 pub(crate) struct World {
-    prng: Prng,
-    service: Service,
+    pub(crate) prng: Prng,
+    pub(crate) service: Service,
     deadline: u64,
     /// Clients in a thousand that give up after so long.
     pub(crate) impatient: (u64, u64),
@@ -136,8 +146,8 @@ pub(crate) struct World {
     pub(crate) back_off: u64,
     /// Connections are kept, so that the gate is open and the queue refuses requests.
     pub(crate) are_kept: bool,
-    now: u64,
-    queue: VecDeque<Request>,
+    pub(crate) now: u64,
+    pub(crate) queue: VecDeque<Request>,
     /// Requests to come at a known time, in order.
     due: VecDeque<Request>,
     /// When the next of the open loop comes, and how long until the one after, on average.
@@ -289,21 +299,17 @@ impl World {
         abandoned += self.take_leavers();
         while self.waiting() > 0 && (self.now < began + THINK_MAX || started + refused == 0) {
             let stands = self.standing.stands();
-            if let Some(fair) = self.fair.as_mut().filter(|fair| stands || fair.len() > 0) {
-                let cost = self.standing.cost().unwrap_or_default().as_nanos() as u64;
-                fair.order(&mut self.queue, cost);
-                if stands
-                    && refused < REFUSALS_MAX
-                    && let Some(request) = fair.pop_overdue(self.now, target)
-                {
-                    refused += 1;
-                    self.refuse(request, self.answer_cost());
-                    continue;
+            let overtaken = self.standing.overtaken_max().as_nanos() as u64;
+            let is_divided = |fair: &Fair| stands || overtaken > 0 || fair.len() > 0;
+            if self.fair.as_ref().is_some_and(is_divided) {
+                match self.step_by_shares(target, refused < REFUSALS_MAX) {
+                    Step::Started { is_given_up } => {
+                        started += 1;
+                        abandoned += u32::from(is_given_up);
+                    }
+                    Step::Refused => refused += 1,
+                    Step::Left => abandoned += 1,
                 }
-                let time = self.service.draw(&mut self.prng);
-                let request = fair.pop_next(time, cost).expect("some wait");
-                started += 1;
-                self.serve_for(request, time);
                 continue;
             }
             let overdue = |request: &Request| self.now - request.sent > target;
@@ -322,7 +328,6 @@ impl World {
                 continue;
             }
             // Oldest first while the gate keeps the queue short, newest first while it is too long.
-            let overtaken = self.standing.overtaken_max().as_nanos() as u64;
             let late = self.queue.front().is_some_and(|request| {
                 self.now - request.sent < overtaken || stands && overdue(request)
             });
@@ -361,10 +366,11 @@ impl World {
         }
         let (now, short) = (self.now, self.standing.short_target());
         let is_there = |request: &Request| now - request.sent <= request.patience;
-        let (there, gone) = self.queue.drain(..).partition::<VecDeque<_>, _>(is_there);
+        let (there, gone) = self.queue.drain(..).partition::<VecDeque<_>, _>(&is_there);
         self.queue = there;
+        let placed = self.fair.as_mut().map(|fair| fair.take_leavers(is_there));
         let mut counted = 0;
-        for request in gone {
+        for request in gone.into_iter().chain(placed.unwrap_or_default()) {
             let wait = Duration::from_nanos(now - request.sent);
             if wait > short {
                 self.standing.on_leave(0, wait);
@@ -384,12 +390,12 @@ impl World {
         std::mem::take(&mut self.gate_refused)
     }
 
-    fn serve(&mut self, request: Request) {
+    pub(crate) fn serve(&mut self, request: Request) {
         let time = self.service.draw(&mut self.prng);
         self.serve_for(request, time);
     }
 
-    fn serve_for(&mut self, request: Request, time: u64) {
+    pub(crate) fn serve_for(&mut self, request: Request, time: u64) {
         self.pass(self.now + time);
         let latency = self.now - request.sent;
         self.latencies.push(latency);
@@ -405,17 +411,18 @@ impl World {
     }
 
     /// The client of a request has given up, and nothing is done for it.
-    fn leave(&mut self, request: Request) {
+    pub(crate) fn leave(&mut self, request: Request) {
         self.pass(self.now + DROP_COST);
+        self.tallies[usize::from(request.client > 0)].left += 1;
         self.tenth.dropped += 1;
         self.again(request, self.back_off);
     }
 
-    fn answer_cost(&self) -> u64 {
+    pub(crate) fn answer_cost(&self) -> u64 {
         if self.are_kept { ANSWER_KEPT_COST } else { ANSWER_COST }
     }
 
-    fn refuse(&mut self, request: Request, cost: u64) {
+    pub(crate) fn refuse(&mut self, request: Request, cost: u64) {
         self.pass(self.now + cost);
         self.tallies[usize::from(request.client > 0)].refused += 1;
         self.tenth.refused += 1;

@@ -106,7 +106,7 @@ pub(crate) struct Terms {
     pub(crate) turn_max: Duration,
     /// Whether a request that is refused for load ends its connection.
     pub(crate) refuse_close: bool,
-    /// Whether each client gets its share while the queue stands.
+    /// Whether each client gets its share while the queue stands or is out of order.
     pub(crate) is_fair: bool,
 }
 
@@ -305,9 +305,11 @@ impl<T> WorkerAdmission<T> {
         self.budget.extend(now);
     }
 
-    /// Whether there are requests whose clients must be known, as the queue stands and each client has a share.
+    /// Whether there are requests whose clients must be known, as each client has a share and the queue is out of order:
+    /// it stands, or the newest overtake.
     pub(crate) fn has_unordered(&self) -> bool {
-        self.standing.stands() && self.gate.sheds() && self.queue.has_unordered()
+        let is_in_order = !self.standing.stands() && self.standing.overtaken_max().is_zero();
+        !is_in_order && self.gate.sheds() && self.queue.has_unordered()
     }
 
     /// Puts those requests in order. `client` says whose a request is, or that there is no time left to find out.

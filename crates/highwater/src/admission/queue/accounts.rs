@@ -1,4 +1,4 @@
-//! What has each client of a standing queue been given so far?
+//! What has each client of a queue been given so far, while that stands or is out of order?
 //!
 //! Its account, in the worker's time (`core::limit::Shares`). A request is charged for the time from its start until the
 //! worker goes on with the next one.
@@ -49,7 +49,7 @@ impl Accounts {
         self.running.take().map(|(running, _)| (running, self.cost))
     }
 
-    /// Accounts are needed no more: the queue does not stand, and nothing has a place.
+    /// Accounts are needed no more: the queue does not stand, and nothing has a place in it.
     pub(super) fn close(&mut self) {
         *self = Accounts { strangers: self.strangers, ..Accounts::default() };
     }

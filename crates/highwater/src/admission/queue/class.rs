@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!  lanes   those that have places in the order of their clients' shares
-//!  rest    behind them, in the order of their readiness: all of them without shares; else those that came since
-//!          places were given last
+//!  rest    in the order of their readiness: all of them without shares; else those that came since places were
+//!          given last
 //! ```
+//!
+//! While the queue is out of order, the lanes go before the rest. While it is in order, age decides between the two, so that
+//! neither starves: lanes may be left when the queue grows or stands no more.
 
 use std::collections::VecDeque;
 
@@ -91,34 +94,60 @@ impl<T> Waiting<T> {
         })
     }
 
-    /// Takes the entry that is first in the order, if it `is_given_up`.
+    /// Takes the entry that is first in the order, if it `is_given_up`: the oldest, or where the queue `stands`, the first of
+    /// the client whose turn it is.
     pub(super) fn pop_first_if(
         &mut self,
+        stands: bool,
         is_given_up: impl Fn(&Entry<T>) -> bool,
         accounts: &mut Accounts,
     ) -> Option<Entry<T>> {
-        let Some((lane, entries)) = self.lanes.first() else {
-            return self.rest.pop_front_if(|entry| is_given_up(entry));
-        };
-        if !entries.front().is_some_and(is_given_up) {
+        let lane = if stands { self.lanes.first() } else { self.oldest() };
+        if !self.entries(lane)?.front().is_some_and(is_given_up) {
             return None;
         }
-        self.lanes.take(lane, VecDeque::pop_front, &mut accounts.shares)
+        match lane {
+            None => self.rest.pop_front(),
+            Some(lane) => self.lanes.take(lane, VecDeque::pop_front, &mut accounts.shares),
+        }
     }
 
-    /// Takes the next entry: the oldest of the client whose turn it is, or its newest if the oldest `is_passed_over`.
-    /// One that `is_void` is not started.
+    /// The lane with the oldest entry; `None` if that is among the rest. Of several as old, the one whose turn it is.
+    fn oldest(&self) -> Option<u64> {
+        let (ready, lane) = self.lanes.oldest()?;
+        if self.rest.front().is_some_and(|entry| entry.ready < ready) {
+            return None;
+        }
+        let is_as_old = |lane: &u64| {
+            let front = self.lanes.entries(*lane).and_then(VecDeque::front);
+            front.is_some_and(|entry| entry.ready == ready)
+        };
+        Some(self.lanes.first().filter(is_as_old).unwrap_or(lane))
+    }
+
+    /// What waits in a lane, or among the rest.
+    fn entries(&self, lane: Option<u64>) -> Option<&VecDeque<Entry<T>>> {
+        match lane {
+            None => Some(&self.rest),
+            Some(lane) => self.lanes.entries(lane),
+        }
+    }
+
+    /// Takes the next entry: the oldest, or the newest of the client whose turn it is if the oldest `is_passed_over`. Where
+    /// the queue `stands`, the oldest of that client counts. One that `is_void` is not started.
     pub(super) fn pop_next(
         &mut self,
+        stands: bool,
         is_passed_over: impl Fn(&Entry<T>) -> bool,
         is_void: impl Fn(&Entry<T>) -> bool,
         accounts: &mut Accounts,
     ) -> Option<Next<T>> {
-        let (lane, entries) = match self.lanes.first() {
-            Some((lane, entries)) => (Some(lane), entries),
-            None => (None, &self.rest),
-        };
-        let (pop, next): (Pop<T>, _) = match is_passed_over(entries.front()?) {
+        let first = self.lanes.first();
+        let oldest = if stands { first } else { self.oldest() };
+        let is_newest = is_passed_over(self.entries(oldest)?.front()?);
+        let lane = if is_newest { first } else { oldest };
+        let entries = self.entries(lane)?;
+        let (pop, next): (Pop<T>, _) = match is_newest {
             true => (VecDeque::pop_back, entries.back()),
             false => (VecDeque::pop_front, entries.front()),
         };

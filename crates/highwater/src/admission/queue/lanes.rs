@@ -159,13 +159,25 @@ impl<T> Lanes<T> {
         self.take(number, VecDeque::pop_front, shares)
     }
 
-    /// The lane whose turn it is, and what waits in it.
-    pub(super) fn first(&self) -> Option<(u64, &VecDeque<Entry<T>>)> {
-        let &(_, number) = self.by_start.first()?;
-        Some((number, &self.lanes.get(&number)?.entries))
+    /// The lane whose turn it is.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.by_start.first().map(|&(_, number)| number)
     }
 
-    /// Takes an entry out of the lane whose turn it is, to be started. The lane waits for [`Lanes::go_on`].
+    /// When the oldest entry was ready, and its lane.
+    pub(super) fn oldest(&self) -> Option<(Instant, u64)> {
+        if self.len == 0 {
+            return None;
+        }
+        self.by_age.iter().filter_map(BTreeSet::first).min().copied()
+    }
+
+    /// What waits in a lane.
+    pub(super) fn entries(&self, number: u64) -> Option<&VecDeque<Entry<T>>> {
+        self.lanes.get(&number).map(|lane| &lane.entries)
+    }
+
+    /// Takes an entry out of a lane, to be started. The lane waits for [`Lanes::go_on`].
     pub(super) fn begin(
         &mut self,
         number: u64,
@@ -176,7 +188,10 @@ impl<T> Lanes<T> {
         let before = lane.age();
         let entry = pop(&mut lane.entries)?;
         lane.is_running = true;
-        shares.begin(&lane.place);
+        // Out of turn, for its age: the time of those who had less goes on from where it was, so that nothing is forgiven.
+        if self.by_start.first() == Some(&(lane.place.start, number)) {
+            shares.begin(&lane.place);
+        }
         self.by_start.remove(&(lane.place.start, number));
         self.len -= 1;
         self.update_age(number, before);

@@ -8,13 +8,20 @@
 //! Classes are strict: while a request of a higher class waits, none of a lower class is started, and
 //! the lowest class is refused first. `NeverShed` is never refused and never out of order.
 //!
+//! Before a queue stands, it may be *out of order*, because it grows steadily or clients give up: the newest is started first,
+//! as long as the oldest has waited for less than [`Leave::overtaken_max`].
+//!
 //! Where clients have shares (`core::limit::Shares`), a standing queue is in their order instead, and the rules above hold
 //! for the requests of each client. Whoever asks for less than its share waits for a few requests of others at most, and is
 //! excused if it waits for longer now and then (`core::limit::Lenience`). The requests of those who ask for more wait until they have waited for longer than the short target, and are refused then: not
 //! at once, because a client that is refused at once asks again at once. If more wait than can be refused in that time, one
 //! is refused at once: of the lowest class, the newest request of the client that has most of them. Requests get their places
-//! when the queue is worked on ([`Queue::order`]), not when they arrive: nobody's address is looked up before the queue
-//! stands. A queue of one client is like one without shares.
+//! when the queue is worked on ([`Queue::order`]), not when they arrive: nobody's address is looked up while the queue is in
+//! order. A queue of one client is like one without shares.
+//!
+//! A queue that is out of order is in the order of shares, too: else whoever sends most is started most, as most of the newest
+//! are its own. But nothing is refused, and the oldest is next for its age whoever's it is. In a queue that is in order
+//! again, the oldest is next, with a place or without.
 //!
 //! Never here: a clock, a socket, the content of a request. Time is an argument.
 //!
@@ -152,13 +159,14 @@ impl<T> Queue<T> {
         self.len
     }
 
-    /// Whether there are requests that get places once the queue stands.
+    /// Whether there are requests that get places once the queue stands, or is out of order for another reason.
     pub(crate) fn has_unordered(&self) -> bool {
         self.is_fair && self.classes.iter().any(Waiting::has_unordered)
     }
 
-    /// The queue stands: requests that came since the last call get their places. `client` says whose a request is, or
-    /// that there is no time to find out: then it and those behind it get their places later.
+    /// The queue is out of order: requests that came since the last call get their places, and if it stands, too many lose
+    /// theirs. `client` says whose a request is, or that there is no time to find out: then it and those behind it get
+    /// their places later.
     pub(crate) fn order(
         &mut self,
         room: Capacity,
@@ -167,7 +175,9 @@ impl<T> Queue<T> {
         self.accounts.cost = room.cost;
         for class in 0..self.classes.len() {
             while self.classes[class].order_one(&mut self.accounts, &mut client) {
-                self.make_room(room.places());
+                if self.target.is_some() {
+                    self.make_room(room.places());
+                }
             }
         }
     }
@@ -304,9 +314,10 @@ impl<T> Queue<T> {
         if !self.never_shed.is_empty() {
             return None;
         }
-        let Queue { classes, accounts, .. } = self;
-        let entry =
-            classes.iter_mut().find_map(|class| class.pop_first_if(&is_given_up, accounts))?;
+        let Queue { classes, accounts, target, .. } = self;
+        let stands = target.is_some();
+        let mut classes = classes.iter_mut();
+        let entry = classes.find_map(|class| class.pop_first_if(stands, &is_given_up, accounts))?;
         self.len -= 1;
         Some(entry)
     }
@@ -362,7 +373,9 @@ impl<T> Queue<T> {
             waited < overtaken_max || target.is_some_and(|target| waited > target)
         };
         let is_void = |entry: &Entry<T>| entry.deadline <= now;
-        let next = self.classes[class].pop_next(is_passed_over, is_void, &mut self.accounts)?;
+        let stands = target.is_some();
+        let class_of_next = &mut self.classes[class];
+        let next = class_of_next.pop_next(stands, is_passed_over, is_void, &mut self.accounts)?;
         if let Some(lane) = next.lane.filter(|_| !next.is_void) {
             self.accounts.begin(Running { class, lane }, now);
         }

@@ -1,7 +1,7 @@
-//! Whose are the requests that wait in a standing queue?
+//! Whose are the requests that wait in a standing queue, or in one that grows?
 //!
-//! The application says it (`Router::fair_by`), or the address does. Asked once for each request, and only while the queue
-//! stands. If the application takes long to say it, the worker goes on meanwhile: the rest is asked in later turns.
+//! The application says it (`Router::fair_by`), or the address does. Asked once for each request, and not while the queue is
+//! in order. If the application takes long to say it, the worker goes on meanwhile: the rest is asked in later turns.
 
 use std::net::SocketAddr;
 

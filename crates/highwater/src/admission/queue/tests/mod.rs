@@ -4,6 +4,7 @@ use highwater_core::prng::Prng;
 
 use super::*;
 
+mod growing;
 mod shares;
 
 const REFUSE: Leave = Leave { may_refuse: true, overtaken_max: Duration::ZERO };

@@ -11,19 +11,19 @@ use super::REFUSE;
 use crate::metrics::Rejection;
 
 const TARGET: Duration = Duration::from_millis(10);
-const MS: u64 = 1_000_000;
-const ROOM: Capacity = Capacity { starts: 1, cost: MS };
+pub(super) const MS: u64 = 1_000_000;
+pub(super) const ROOM: Capacity = Capacity { starts: 1, cost: MS };
 
-fn at(micros: u64) -> Instant {
+pub(super) fn at(micros: u64) -> Instant {
     Instant::from_nanos(1_000_000_000) + Duration::from_micros(micros)
 }
 
-fn entry(item: u32, ready: u64) -> Entry<u32> {
+pub(super) fn entry(item: u32, ready: u64) -> Entry<u32> {
     Entry { item, ready: at(ready), deadline: Instant::MAX }
 }
 
 /// A thousand requests in a row are one client's: request 2500 is the third client's.
-fn client(item: &u32) -> Option<ClientKey> {
+pub(super) fn client(item: &u32) -> Option<ClientKey> {
     Some(ClientKey::new(Prng::from_seed(u64::from(item / 1000)).next_u64()))
 }
 

@@ -1,4 +1,4 @@
-//! Whose requests are begun while a queue stands, where clients have shares.
+//! Whose requests are begun while a queue stands or grows, where clients have shares.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn each_address_has_its_share() {
     assert_eq!(stage.metrics.queue.strangers.get(), 0);
 }
 
-/// Purpose: without a standing queue nobody has a share, whoever asks.
+/// Purpose: in a queue that neither stands nor grows nobody has a share, whoever asks.
 #[test]
 fn without_a_standing_queue_nobody_has_a_share() {
     let mut stage = Stage::fair();
@@ -42,6 +42,38 @@ fn without_a_standing_queue_nobody_has_a_share() {
     let mut expected = names;
     expected.push("one".to_owned());
     assert_eq!(stage.begun(), expected, "in order");
+}
+
+/// Purpose: a queue that grows and does not stand yet is in the order of shares, too: whoever asks for little is begun
+/// soon beside an address that asks for twice the capacity. Nothing is refused, and once the growth is over, the oldest are
+/// begun first again.
+#[test]
+fn a_queue_that_grows_is_divided() {
+    let mut stage = Stage::fair();
+    let (mut links, mut waits, mut asked) = (Vec::new(), Vec::new(), 0);
+    for turn in 0..280_u32 {
+        if turn % 10 == 0 {
+            links.push(stage.ask_from(2, &format!("/do/{turn}")));
+            asked += u32::from(turn >= 150);
+        }
+        for _ in 0..2 {
+            links.push(stage.ask_from(1, &format!("/do/{}", 1000 + turn)));
+        }
+        stage.turn_after(1);
+        assert!(!stage.worker.queue_stands(), "turn {turn}");
+        let begun = stage.begun().into_iter().filter_map(|name| name.parse::<u32>().ok());
+        waits.extend(begun.filter(|&at| (150..1000).contains(&at)).map(|at| turn - at));
+    }
+    assert!(waits.len() as u32 >= asked - 1, "{waits:?} of {asked}");
+    assert!(waits.iter().all(|&wait| wait <= 3), "{waits:?}");
+    (0..150).for_each(|_| stage.turn_after(1));
+    stage.begun();
+    links.push(stage.ask_from(2, "/do/1999"));
+    (0..300).for_each(|_| stage.turn_after(1));
+    let begun: Vec<u32> = stage.begun().iter().filter_map(|name| name.parse().ok()).collect();
+    assert!(begun.is_sorted() && begun.ends_with(&[1999]), "{begun:?}");
+    stage.settle();
+    assert!(links.iter().all(|&link| stage.status(link) == Some(200)), "nothing is refused");
 }
 
 /// Purpose: the clients that the application names have shares, though all come from one address; who is not named, is by
