@@ -128,7 +128,6 @@ on_each_transport! {
     fn each_address_gets_its_share_of_accepting(transport) {
         let (served, held_back) = beside_a_crowd(transport, Fair::Address, REQUESTS);
         let all = u64::from(OTHERS) * REQUESTS;
-        println!("{served} of {all} served, {held_back} held back");
         // A third may be lost: the machine may stop for a while.
         assert!(served * 3 >= all * 2, "{served} of {all}, {held_back} held back");
         assert!(held_back > 1000, "{held_back}");
@@ -140,7 +139,6 @@ on_each_transport! {
 fn without_shares_the_crowd_has_the_listen_queue() {
     let (served, held_back) = beside_a_crowd(TransportChoice::Epoll, Fair::Off, 6);
     let all = u64::from(OTHERS) * 6;
-    println!("{served} of {all} served");
     assert_eq!(held_back, 0);
     assert!(served * 2 < all, "{served} of {all}");
 }

@@ -25,8 +25,10 @@ const SURPLUS: f32 = 1.25;
 const LEVEL_MIN: f32 = 0.1;
 
 /// Finds the level from counts of attempts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Level {
+    /// The level is that of so many capacities.
+    surplus: f32,
     /// The counts of each bucket at the last look.
     before: Vec<u64>,
     /// The rate of each bucket, per second.
@@ -36,7 +38,19 @@ pub struct Level {
     is_known: bool,
 }
 
+impl Default for Level {
+    fn default() -> Self {
+        Level::with_surplus(SURPLUS)
+    }
+}
+
 impl Level {
+    /// A level at which sources bring so many capacities.
+    pub(super) fn with_surplus(surplus: f32) -> Level {
+        let (before, rates, sorted) = Default::default();
+        Level { surplus, before, rates, sorted, is_known: false }
+    }
+
     /// Attempts are counted from `counts` on: an overload begins.
     pub fn begin(&mut self, counts: impl Iterator<Item = u64>) {
         self.before.clear();
@@ -65,7 +79,7 @@ impl Level {
         }
         self.sorted.clear();
         self.sorted.extend(self.rates.iter().filter(|&&rate| rate > 0.0));
-        let level = water_level(&mut self.sorted, capacity * SURPLUS)?;
+        let level = water_level(&mut self.sorted, capacity * self.surplus)?;
         Some(Duration::from_secs_f32(1.0 / level.max(LEVEL_MIN)))
     }
 

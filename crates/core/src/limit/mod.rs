@@ -134,6 +134,8 @@ pub struct Sample {
     pub workers: u32,
     /// Workers with a standing queue.
     pub standing: u32,
+    /// Workers with a queue that stands, or is so long that it may have to stand soon.
+    pub long: u32,
     /// The cost of a request to a worker: the mean over the workers with a standing queue, or over
     /// all workers if there are none.
     pub cost: Duration,
@@ -194,6 +196,7 @@ impl Sample {
             started: self.started + next.started,
             workers: next.workers,
             standing: next.standing,
+            long: next.long,
             cost: next.cost,
             target: next.target,
             queued: next.queued,

@@ -128,6 +128,8 @@ pub struct Standing {
     stands: bool,
     /// Requests wait, and the fields from `window` to `dropping` are about them.
     is_watching: bool,
+    /// The queue takes longer than a part of the patience ([`GROWN_SHARE`]).
+    is_long: bool,
     /// The end of the previous turn, and how many requests waited then.
     before: Instant,
     waiting: u32,
@@ -174,6 +176,7 @@ impl Standing {
             patience,
             stands: false,
             is_watching: false,
+            is_long: false,
             before: now,
             waiting: 0,
             spent: Duration::ZERO,
@@ -201,6 +204,12 @@ impl Standing {
     #[inline]
     pub fn stands(&self) -> bool {
         self.stands
+    }
+
+    /// Whether the queue is so long that it may have to stand soon, or stands: time to learn whose the requests are.
+    #[inline]
+    pub fn is_long(&self) -> bool {
+        self.stands || (self.is_watching && self.is_long)
     }
 
     /// Whether given-up requests are to be dropped instead of started.
@@ -295,8 +304,15 @@ impl Standing {
             || self.cost().is_none_or(|cost| cost.saturating_mul(waiting) <= self.patience)
     }
 
+    /// Whether so many requests take longer than a part of the patience.
+    fn takes_long(&self, waiting: u32) -> bool {
+        let cost = self.cost().unwrap_or_default();
+        waiting > CROWD && cost.saturating_mul(waiting) > self.patience / GROWN_SHARE
+    }
+
     #[cold]
     fn look_for_growth(&mut self, turn: &Turn, busy_from: Instant) {
+        self.is_long = self.takes_long(turn.waiting);
         if !self.is_watching {
             self.watch_from(busy_from);
         }
@@ -377,11 +393,8 @@ impl Standing {
     fn follow_growth(&mut self, is_steady: bool, turn: &Turn) {
         match self.dropping {
             Some(dropping) if dropping.is_growth && !is_steady => self.dropping = None,
-            None if is_steady && turn.waiting > CROWD => {
-                let cost = self.cost().unwrap_or_default();
-                if cost.saturating_mul(turn.waiting) > self.patience / GROWN_SHARE {
-                    self.dropping = Some(Dropping::from(turn.ended, true));
-                }
+            None if is_steady && self.is_long => {
+                self.dropping = Some(Dropping::from(turn.ended, true));
             }
             _ => {}
         }

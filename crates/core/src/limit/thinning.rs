@@ -12,8 +12,12 @@ use core::time::Duration;
 
 use super::Level;
 
+/// Busy sources bring so many capacities, together with the others. Less: idle workers; more: the workers refuse what is
+/// accepted beyond the capacity, which costs a tenth of the cheapest request worth sharing. A guess.
+const SURPLUS: f32 = 1.05;
+
 /// Finds the parts from counts of accepted connections.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Thinning {
     level: Level,
     /// The accepted connections of each bucket at the last look.
@@ -24,6 +28,13 @@ pub struct Thinning {
     passes: Vec<f32>,
     /// Room for what the accepted connections of each bucket stand for.
     weights: Vec<f64>,
+}
+
+impl Default for Thinning {
+    fn default() -> Self {
+        let (before, attempts, passes, weights) = Default::default();
+        Thinning { level: Level::with_surplus(SURPLUS), before, attempts, passes, weights }
+    }
 }
 
 impl Thinning {
@@ -138,7 +149,7 @@ mod tests {
     }
 
     /// Purpose: a hundred sources that use half of the capacity together, and one that asks for ten times as much or for
-    /// twice: it is held to what the others leave, from the second look on, no other is held, and it is let go with its load.
+    /// twice: it is held to what the others leave after a few looks, no other is, and it is let go with its load.
     #[test]
     fn the_busy_one_is_held() {
         for (seed, times) in [(1, 10.0), (2, 10.0), (3, 2.0), (4, 2.0)] {
@@ -147,11 +158,11 @@ mod tests {
             let mut world = World::new(seed, rates.len());
             for look in 0..100 {
                 let passed = world.look(&rates, CAPACITY * 1.1)[0];
+                let others = world.parts[1..].iter().copied().fold(1.0, f32::min);
                 if look > 3 {
-                    assert!((420.0..950.0).contains(&passed), "{times}, look {look}: {passed}");
+                    assert!((250.0..850.0).contains(&passed), "{times}, look {look}: {passed}");
+                    assert!(others > 0.9, "{times}, look {look}: {others}");
                 }
-                let others = world.parts[1..].iter().filter(|&&part| part < 1.0).count();
-                assert_eq!(others, 0, "{times}, look {look}");
             }
             rates[0] = 0.0;
             (0..30).for_each(|_| drop(world.look(&rates, CAPACITY * 1.1)));
@@ -189,7 +200,7 @@ mod tests {
                 sums.iter_mut().zip(passed).for_each(|(sum, passed)| *sum += passed / 90.0);
             }
         }
-        let expected = (CAPACITY * 1.25 - 90.0) / 3.0;
+        let expected = (CAPACITY * SURPLUS - 90.0) / 3.0;
         for sum in &sums[..3] {
             assert!((sum / expected - 1.0).abs() < 0.15, "{sums:?} of {expected}");
         }

@@ -38,6 +38,7 @@ fn sample() -> impl Strategy<Value = Sample> {
                 started,
                 workers,
                 standing,
+                long: standing,
                 cost: Duration::from_nanos(cost),
                 target: Duration::from_nanos(target),
                 queued,

@@ -306,10 +306,11 @@ impl<T> WorkerAdmission<T> {
     }
 
     /// Whether there are requests whose clients must be known, as each client has a share and the queue is out of order:
-    /// it stands, or the newest overtake.
+    /// it stands, or the newest overtake; or it is long, and only the workers can count where connections come from.
     pub(crate) fn has_unordered(&self) -> bool {
-        let is_in_order = !self.standing.stands() && self.standing.overtaken_max().is_zero();
-        !is_in_order && self.gate.sheds() && self.queue.has_unordered()
+        let is_out_of_order = self.standing.stands() || !self.standing.overtaken_max().is_zero();
+        let is_counted = || self.standing.is_long() && self.gate.sources().is_some();
+        (is_out_of_order || is_counted()) && self.gate.sheds() && self.queue.has_unordered()
     }
 
     /// Puts those requests in order. `client` says whose a request is, or that there is no time left to find out.
@@ -432,22 +433,22 @@ impl<T> WorkerAdmission<T> {
         metrics: &WorkerMetrics,
     ) {
         let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
-        let stood = self.standing.stands();
+        let (stood, was_long) = (self.standing.stands(), self.standing.is_long());
         if stood {
             refused += self.gate.take_refused();
         }
         let abandoned = std::mem::take(&mut self.abandoned);
         let turn = Turn { began, ended, waiting, started, refused, abandoned };
         let stands = self.standing.on_turn(&turn);
-        if stood || stands {
+        if stood || stands || self.standing.is_long() != was_long {
             self.follow_queue(stood, stands, metrics);
         }
         metrics.queue.waiting.set(u64::from(waiting));
         self.budget.end(ended);
     }
 
-    /// A standing queue gets the short target. The controller gets that and the cost of a request, and is woken when a
-    /// standing queue forms or ends, or its target changes much.
+    /// A standing queue gets the short target. The controller gets that and the cost of a request, and is woken when the
+    /// queue becomes long, when a standing queue forms or ends, or when its target changes much.
     #[cold]
     fn follow_queue(&mut self, stood: bool, stands: bool, metrics: &WorkerMetrics) {
         let cost = self.standing.cost().unwrap_or_default();
@@ -460,6 +461,9 @@ impl<T> WorkerAdmission<T> {
         metrics.queue.accounts.set(if stands { accounts as u64 } else { 0 });
         metrics.queue.strangers.set(strangers);
         metrics.queue.stands.set(u64::from(stands));
+        let is_long = self.standing.is_long();
+        let was_long = metrics.queue.is_long.get() != 0;
+        metrics.queue.is_long.set(u64::from(is_long));
         metrics.queue.cost_nanos.set(nanos(cost));
         metrics.queue.empty_nanos.set(nanos(self.standing.empty()));
         if stood != stands {
@@ -467,7 +471,7 @@ impl<T> WorkerAdmission<T> {
                 self.gate.take_refused(); // Earlier refusals do not delay the end.
             }
             self.gate.alarm();
-        } else if stands && (target / 2 > before || before / 2 > target) {
+        } else if stands && (target / 2 > before || before / 2 > target) || is_long && !was_long {
             self.gate.alarm();
         }
     }

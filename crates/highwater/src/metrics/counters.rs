@@ -52,8 +52,9 @@ const STATUS_SLOTS: usize = (STATUS_MAX - STATUS_MIN) as usize + 1;
 pub(crate) struct QueueState {
     /// Requests that wait for their turn.
     pub(crate) waiting: Tally,
-    /// 1 while the queue stands, else 0.
+    /// 1 while the queue stands, else 0; and the same while it is so long that it may have to stand soon, or stands.
     pub(crate) stands: Tally,
+    pub(crate) is_long: Tally,
     /// The recent cost of a request; 0 if it is not known.
     pub(crate) cost_nanos: Tally,
     /// How long a request may wait while the queue stands.

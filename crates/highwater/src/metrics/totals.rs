@@ -59,6 +59,7 @@ pub(crate) struct Arrivals {
 struct Queue {
     waiting: u64,
     stands: bool,
+    is_long: bool,
     cost_nanos: u64,
     target_nanos: u64,
     empty_nanos: u64,
@@ -127,6 +128,7 @@ impl Totals {
             started: queued,
             workers: u32::try_from(self.workers.len()).unwrap_or(u32::MAX),
             standing: queues.standing,
+            long: self.queues.iter().filter(|it| it.is_long || it.stands).count() as u32,
             cost: queues.cost,
             target: queues.target,
             queued: queues.waiting,
@@ -165,6 +167,7 @@ impl Queue {
         Queue {
             waiting: worker.queue.waiting.get(),
             stands: worker.queue.stands.get() != 0,
+            is_long: worker.queue.is_long.get() != 0,
             cost_nanos: worker.queue.cost_nanos.get(),
             target_nanos: worker.queue.target_nanos.get(),
             empty_nanos: worker.queue.empty_nanos.get(),

@@ -17,6 +17,7 @@ use highwater_sys::bpf::Sources;
 use highwater_sys::{Diversion, HELD_MAX, Held};
 
 use crate::admission::backlog::Backlogs;
+use crate::admission::queue::REFUSALS_MAX;
 use crate::admission::sources::AllSources;
 use crate::logging::rate_limited;
 
@@ -160,9 +161,12 @@ impl HoldSources for AcceptShares {
 /// Decides when sources are held back.
 pub(crate) struct SourceShares {
     means: Box<dyn HoldSources>,
-    is_counting: bool,
-    /// More comes than can be served, and what each source may have is not known yet.
-    is_unsure: bool,
+    /// For how long sources have been counted; `None` while they are not.
+    counted: Option<Duration>,
+    /// What each source may have was known once, since sources are counted.
+    is_sure: bool,
+    /// A queue stands, and that must soon be looked at again.
+    is_urgent: bool,
 }
 
 /// What a sample does not say about the attempts to connect in its span.
@@ -179,39 +183,62 @@ pub(super) struct Attempts {
 
 impl SourceShares {
     pub(crate) fn new(means: impl HoldSources + 'static) -> SourceShares {
-        SourceShares { means: Box::new(means), is_counting: false, is_unsure: false }
+        let means = Box::new(means);
+        SourceShares { means, counted: None, is_sure: false, is_urgent: false }
     }
 
     /// Takes in a sample. Returns how many connections were refused so far because their source had had its share.
     pub(super) fn on_sample(&mut self, sample: &Sample, attempts: Attempts) -> u64 {
-        // While the workers are busy with refusing what came before, nothing is known about what they can serve.
-        let is_busy_refusing = attempts.by_workers > sample.started;
-        let wants = sample.standing > 0 && !attempts.is_open;
-        match (self.is_counting, wants) {
-            (false, false) => {}
-            (false, true) => self.means.begin(),
-            (true, true) => {
-                let may_hold = attempts.may_hold && !(is_busy_refusing && self.is_unsure);
-                self.means.look(sample.span, attempts.count, capacity(sample), may_hold);
+        let stands = sample.standing > 0 && !attempts.is_open;
+        let counts = sample.long > 0 && !attempts.is_open;
+        match (self.counted, counts) {
+            (None, false) => {}
+            (None, true) => {
+                self.means.begin();
+                self.counted = Some(Duration::ZERO);
+                self.is_sure = false;
+                self.is_urgent = stands;
             }
-            (true, false) => self.means.stop(),
+            (Some(counted), true) => {
+                self.counted = Some(counted + sample.span);
+                self.look(sample, attempts, stands);
+            }
+            (Some(_), false) => {
+                self.means.stop();
+                self.counted = None;
+                self.is_urgent = false;
+            }
         }
-        // Once it is known, refusals are part of it: the queue refuses what chance brings beyond the shares.
-        self.is_unsure = wants && (!self.is_counting || is_busy_refusing && self.is_unsure);
-        self.is_counting = wants;
         self.means.held_back()
+    }
+
+    /// Sources are counted from before the sample on.
+    fn look(&mut self, sample: &Sample, attempts: Attempts, stands: bool) {
+        // While the workers are busy with refusing what came before, nothing is known about what they can serve. Later,
+        // refusals are part of it: of what chance brings beyond the shares.
+        let is_busy_refusing = attempts.by_workers > sample.started || has_backlog(sample);
+        self.is_sure |= stands && self.counted >= Some(SPAN_MIN) && !is_busy_refusing;
+        let may_hold = stands && self.is_sure && attempts.may_hold;
+        self.means.look(sample.span, attempts.count, capacity(sample), may_hold);
+        self.is_urgent = stands && !self.is_sure;
     }
 
     /// When the next sample is due, if it is not known yet what each source may have: until then those who ask for the least
     /// are refused like those who ask for the most.
     pub(super) fn next_sample(&self) -> Option<Duration> {
-        self.is_unsure.then_some(SPAN_MIN)
+        self.is_urgent.then_some(SPAN_MIN)
     }
 
     /// How many connections may be admitted, where the limiter says `limit`.
     pub(super) fn widen(&self, limit: u32) -> u32 {
         self.means.widen(limit)
     }
+}
+
+/// Whether more wait than a standing queue holds: its excess is refused next.
+fn has_backlog(sample: &Sample) -> bool {
+    let workers = sample.standing.max(1);
+    sample.cost.saturating_mul(sample.queued / workers) > sample.target.saturating_mul(REFUSALS_MAX)
 }
 
 /// How many requests the workers can serve per second: those with a standing queue what the cost of a request allows,
@@ -233,7 +260,90 @@ fn capacity(sample: &Sample) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    /// What was asked of it.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Asked {
+        Begin,
+        Look { may_hold: bool },
+        Stop,
+    }
+
+    #[derive(Clone, Default)]
+    struct Means(Arc<Mutex<Vec<Asked>>>);
+
+    impl Means {
+        fn ask(&self, asked: Asked) {
+            self.0.lock().expect("nobody panics").push(asked);
+        }
+    }
+
+    impl HoldSources for Means {
+        fn begin(&mut self) {
+            self.ask(Asked::Begin);
+        }
+
+        fn look(&mut self, _: Duration, _: u64, _: f32, may_hold: bool) {
+            self.ask(Asked::Look { may_hold });
+        }
+
+        fn stop(&mut self) {
+            self.ask(Asked::Stop);
+        }
+
+        fn held_back(&mut self) -> u64 {
+            0
+        }
+
+        fn widen(&self, limit: u32) -> u32 {
+            limit
+        }
+    }
+
+    /// Purpose: sources are counted from when a queue is long, and held back only while one stands and its excess has been
+    /// refused; then the refusals of what chance brings change nothing. Nobody is held back if nobody may be, and it ends
+    /// with the queue, or when connections are not refused any more.
+    #[test]
+    fn sources_are_held_when_enough_is_known() {
+        let means = Means::default();
+        let mut shares = SourceShares::new(means.clone());
+        let calm = Sample {
+            span: Duration::from_millis(100),
+            cost: Duration::from_millis(1),
+            target: Duration::from_millis(10),
+            started: 90,
+            workers: 1,
+            ..Sample::default()
+        };
+        let long = Sample { long: 1, queued: 70, ..calm };
+        let began = Sample { standing: 1, queued: 1000, ..long };
+        let stands = Sample { standing: 1, queued: 12, ..long };
+        let few = Attempts { count: 900, by_workers: 10, is_open: false, may_hold: true };
+        let many = Attempts { by_workers: 600, ..few };
+        let mut asked = |sample: &Sample, attempts| {
+            shares.on_sample(sample, attempts);
+            let is_urgent = shares.next_sample().is_some();
+            (means.0.lock().expect("nobody panics").drain(..).collect::<Vec<_>>(), is_urgent)
+        };
+        let look = |may_hold| vec![Asked::Look { may_hold }];
+        assert_eq!(asked(&calm, few), (vec![], false));
+        assert_eq!(asked(&long, few), (vec![Asked::Begin], false));
+        assert_eq!(asked(&long, few), (look(false), false));
+        assert_eq!(asked(&began, few), (look(false), true), "a thousand will be refused");
+        assert_eq!(asked(&stands, many), (look(false), true), "they were refused");
+        assert_eq!(asked(&stands, few), (look(true), false));
+        assert_eq!(asked(&stands, many), (look(true), false));
+        assert_eq!(asked(&stands, Attempts { may_hold: false, ..few }), (look(false), false));
+        assert_eq!(asked(&stands, Attempts { is_open: true, ..few }), (vec![Asked::Stop], false));
+        assert_eq!(asked(&stands, few), (vec![Asked::Begin], true), "it stands already");
+        let brief = Sample { span: Duration::from_millis(20), ..stands };
+        assert_eq!(asked(&brief, few), (look(false), true), "too brief to know sources");
+        assert_eq!(asked(&stands, few), (look(true), false));
+        assert_eq!(asked(&calm, few), (vec![Asked::Stop], false));
+    }
 
     /// Purpose: the capacity is what the workers can do, not what a gate that admits too little lets them do.
     #[test]

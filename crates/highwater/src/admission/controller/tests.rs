@@ -187,6 +187,7 @@ fn counters_become_a_sample() {
         started: 40,
         workers: 1,
         standing: 1,
+        long: 1,
         cost: millis(2),
         target: millis(15),
         queued: 3,
