@@ -27,10 +27,10 @@ const SPAN_MIN: Duration = Duration::from_millis(50);
 /// Workers that had something to do for less than this share of the time say little about what they can do in all of it.
 const BUSY_MIN: f32 = 0.1;
 
-/// While sources are held back from a gate that is accepting, it has so many times the limit of places: so the queue, which knows whose
-/// a request is, decides about the last ones, and not the listen queue, which does not. As many as a source below the
-/// level has in the kernel's gate.
-const WIDENING: u32 = 4;
+/// While sources are held back from a gate that is accepting, it has so many times the limit of places: so the queue, which
+/// knows whose a request is, decides about the last ones, and not the listen queue, which drops anybody's. Tried with requests of
+/// 1 ms beside ten times the capacity: with 4, those who ask for little lose 1.6 %; with 12, 0.2 %.
+const WIDENING: u32 = 12;
 
 /// Holds sources back.
 pub(crate) trait HoldSources: Send {
