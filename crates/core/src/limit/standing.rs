@@ -128,7 +128,7 @@ pub struct Standing {
     stands: bool,
     /// Requests wait, and the fields from `window` to `dropping` are about them.
     is_watching: bool,
-    /// The queue takes longer than a part of the patience ([`GROWN_SHARE`]).
+    /// The queue stands, or takes longer than a part of the patience ([`GROWN_SHARE`]).
     is_long: bool,
     /// The end of the previous turn, and how many requests waited then.
     before: Instant,
@@ -209,7 +209,7 @@ impl Standing {
     /// Whether the queue is so long that it may have to stand soon, or stands: time to learn whose the requests are.
     #[inline]
     pub fn is_long(&self) -> bool {
-        self.stands || (self.is_watching && self.is_long)
+        self.is_long
     }
 
     /// Whether given-up requests are to be dropped instead of started.
@@ -279,6 +279,7 @@ impl Standing {
             self.look_for_relief(turn, Duration::from_nanos(idle));
         } else if turn.waiting == 0 {
             self.is_watching = false;
+            self.is_long = false;
         } else {
             self.look_for_growth(turn, busy_from);
         }
@@ -433,6 +434,7 @@ impl Standing {
 
     fn begin_to_stand(&mut self, now: Instant) {
         self.stands = true;
+        self.is_long = true;
         self.forget();
         self.brief = Relief { began: now, ..Relief::default() };
         self.long = self.brief;
@@ -466,6 +468,7 @@ impl Standing {
         if ends {
             self.trial = Trial::from(turn.ended);
             self.stands = false;
+            self.is_long = self.takes_long(turn.waiting);
             self.window = Window { began: turn.ended, waiting: turn.waiting, ..Window::default() };
         }
     }
