@@ -23,7 +23,7 @@ lane_of() {
   case $1 in
     # They measure, and what else runs on the machine is in their figures: CPU time of the whole machine, goodput of
     # servers at several times their capacity, and who gets how much of it.
-    highwater-cli/bench | highwater-cli/guard | highwater/admission | highwater/concurrency | highwater/fair) echo alone ;;
+    highwater-cli/bench | highwater-cli/guard | highwater/admission | highwater/concurrency | highwater/fair | highwater/fair_accepting) echo alone ;;
 
     # No server of theirs runs in real time: parsers, protocols, models, simulations, text, and what compiles.
     highwater-core/* | highwater-journal/* | highwater-ui/* | highwater-batcher/simulation) echo computing ;;
