@@ -47,6 +47,8 @@ lane_of() {
 threads_of() {
   case $1 in
     highwater-tests/robustness) echo $((3 * $(nproc))) ;;
+    # A crowd and a server that computes keep two cores busy.
+    highwater/fair_accepting) echo 1 ;;
   esac
 }
 

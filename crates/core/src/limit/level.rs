@@ -83,6 +83,11 @@ impl Level {
         Some(Duration::from_secs_f32(1.0 / level.max(LEVEL_MIN)))
     }
 
+    /// The rates of the last look do not count at the next one.
+    pub(super) fn forget(&mut self) {
+        self.is_known = false;
+    }
+
     /// The rate of each bucket, per second, at the last look.
     pub(super) fn rates(&self) -> &[f32] {
         &self.rates

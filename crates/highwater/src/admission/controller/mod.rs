@@ -35,7 +35,7 @@ use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
 use highwater_sys::capability::{self, Capability};
 
-use self::shares::Attempts;
+use self::shares::{Attempts, Came};
 use super::backlog::Backlogs;
 use super::gate::Bound;
 use super::kernel::{Counts, KernelGate, Mechanism, Occupancy, Refusal};
@@ -311,7 +311,10 @@ impl Controller {
     ) -> u32 {
         let Some(shares) = &mut self.shares else { return limit };
         let attempts = Attempts {
-            count: totals.connections_gated - self.before.connections_gated + overflowed,
+            came: Came {
+                accepted: totals.connections_gated - self.before.connections_gated,
+                dropped: overflowed,
+            },
             by_workers,
             is_open: self.policy.refuses_requests() || self.admission.bound.is_draining(),
             // What is held back without a gate gets no answer.

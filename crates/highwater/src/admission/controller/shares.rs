@@ -32,14 +32,23 @@ const BUSY_MIN: f32 = 0.1;
 /// 1 ms beside ten times the capacity: with 4, those who ask for little lose 1.6 %; with 12, 0.2 %.
 const WIDENING: u32 = 12;
 
+/// How many attempts to connect there were.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came {
+    /// Of them, those that were accepted, and those that were dropped before, at a listener or because their source had had
+    /// its share.
+    pub(super) accepted: u64,
+    pub(super) dropped: u64,
+}
+
 /// Holds sources back.
 pub(crate) trait HoldSources: Send {
     /// An overload begins: sources are counted from now on, and none is held back.
     fn begin(&mut self);
 
-    /// Takes in what came in `span`, during which there were so many `attempts`. From now on sources are held so that they
-    /// bring `capacity` connections per second together; but none is unless `may_hold`.
-    fn look(&mut self, span: Duration, attempts: u64, capacity: f32, may_hold: bool);
+    /// Takes in what came in `span`. From now on sources are held so that they bring `capacity` connections per second
+    /// together; but none is unless `may_hold`.
+    fn look(&mut self, span: Duration, came: Came, capacity: f32, may_hold: bool);
 
     /// The overload is over.
     fn stop(&mut self);
@@ -70,7 +79,7 @@ impl HoldSources for GateShares {
         self.level.begin(self.sources.seen());
     }
 
-    fn look(&mut self, span: Duration, _: u64, capacity: f32, may_hold: bool) {
+    fn look(&mut self, span: Duration, _: Came, capacity: f32, may_hold: bool) {
         let gap = self.level.look(span, self.sources.seen(), capacity);
         self.sources.set_gap(gap.filter(|_| may_hold));
     }
@@ -95,15 +104,17 @@ pub(crate) struct AcceptShares {
     sources: AllSources,
     thinning: Thinning,
     diversion: Diversion,
-    /// What was diverted.
+    /// What was diverted; how much of it at the last look.
     sinks: Backlogs,
+    held_back: u64,
     held: Vec<Held>,
 }
 
 impl AcceptShares {
     pub(in crate::admission) fn new(sources: AllSources, diversion: Diversion) -> AcceptShares {
         let sinks = Backlogs::of(diversion.sinks());
-        AcceptShares { sources, thinning: Thinning::default(), diversion, sinks, held: Vec::new() }
+        let (thinning, held) = Default::default();
+        AcceptShares { sources, thinning, diversion, sinks, held_back: 0, held }
     }
 
     fn hold(&mut self) {
@@ -126,7 +137,11 @@ impl HoldSources for AcceptShares {
         self.thinning.begin(self.sources.accepted());
     }
 
-    fn look(&mut self, span: Duration, attempts: u64, capacity: f32, may_hold: bool) {
+    fn look(&mut self, span: Duration, came: Came, capacity: f32, may_hold: bool) {
+        let held_back = self.sinks.overflowed();
+        let held_back_now = held_back - std::mem::replace(&mut self.held_back, held_back);
+        let dropped = if self.thinning.holds() { held_back_now } else { came.dropped };
+        let attempts = came.accepted + dropped;
         self.sources.read();
         self.diversion.empty();
         self.held.clear();
@@ -172,8 +187,8 @@ pub(crate) struct SourceShares {
 /// What a sample does not say about the attempts to connect in its span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempts {
-    /// How many there were, and how many of the refusals were by workers.
-    pub(super) count: u64,
+    pub(super) came: Came,
+    /// How many refusals were by workers.
     pub(super) by_workers: u64,
     /// Nobody is refused before the workers.
     pub(super) is_open: bool,
@@ -219,7 +234,7 @@ impl SourceShares {
         let is_busy_refusing = attempts.by_workers > sample.started || has_backlog(sample);
         self.is_sure |= stands && self.counted >= Some(SPAN_MIN) && !is_busy_refusing;
         let may_hold = stands && self.is_sure && attempts.may_hold;
-        self.means.look(sample.span, attempts.count, capacity(sample), may_hold);
+        self.means.look(sample.span, attempts.came, capacity(sample), may_hold);
         self.is_urgent = stands && !self.is_sure;
     }
 
@@ -286,7 +301,7 @@ mod tests {
             self.ask(Asked::Begin);
         }
 
-        fn look(&mut self, _: Duration, _: u64, _: f32, may_hold: bool) {
+        fn look(&mut self, _: Duration, _: Came, _: f32, may_hold: bool) {
             self.ask(Asked::Look { may_hold });
         }
 
@@ -321,7 +336,8 @@ mod tests {
         let long = Sample { long: 1, queued: 70, ..calm };
         let began = Sample { standing: 1, queued: 1000, ..long };
         let stands = Sample { standing: 1, queued: 12, ..long };
-        let few = Attempts { count: 900, by_workers: 10, is_open: false, may_hold: true };
+        let came = Came { accepted: 90, dropped: 810 };
+        let few = Attempts { came, by_workers: 10, is_open: false, may_hold: true };
         let many = Attempts { by_workers: 600, ..few };
         let mut asked = |sample: &Sample, attempts| {
             shares.on_sample(sample, attempts);
