@@ -2,7 +2,7 @@
 //!
 //! The listeners of an address are a group (`SO_REUSEPORT`), and a program may say which socket of the group gets an attempt.
 //! That program may be classic BPF (S. McCanne and V. Jacobson, *The BSD Packet Filter*, 1993), and nobody needs a privilege to
-//! attach it, whereas a filter of a TCP socket needs `CAP_NET_ADMIN` (since Linux 6.18). So a *sink* joins the group: a
+//! attach it, whereas a filter of a TCP socket needs `CAP_NET_ADMIN` on newer kernels (6.18.44 is one). So a *sink* joins the group: a
 //! listening socket with the shortest queue, where nobody accepts. Once its queue is full, the kernel drops what comes there,
 //! and counts it ([`ListenQueue::overflows`](crate::ListenQueue::overflows)). The program sends there a part of the SYNs of
 //! the sources that are held back, at random, and everything else to one of the listeners.
@@ -302,7 +302,7 @@ fn instruction(code: u32, k: u32, (jt, jf): (u8, u8)) -> libc::sock_filter {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 
     use super::*;
     use crate::capability::{self, Capability};
@@ -379,6 +379,9 @@ mod tests {
     /// Purpose: an IPv6 source is its network; IPv4 over a dual-stack listener is told apart from it.
     #[test]
     fn networks_of_ip6_are_sources() {
+        if TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_err() {
+            return; // This machine has no IPv6.
+        }
         let (listeners, address) = listeners(Ipv6Addr::UNSPECIFIED.into());
         let [six, four] = [IpAddr::from(Ipv6Addr::LOCALHOST), v4(1)];
         let mut diversion = Diversion::new([&listeners[..]]).expect("it needs nothing");
@@ -407,6 +410,8 @@ mod tests {
         assert!(!connects(v4(1), to));
         diversion.hold(&[held(2, 0.0)]).expect("nothing is left to do");
         assert!(!connects(v4(1), to), "the sink must not listen alone");
+        // A server that ends must not keep the port from its successor.
+        Listener::bind(to, 1).expect("the port is free");
     }
 
     /// Purpose: jumps lead where they should with the most sources, of both kinds, and no more are compared.

@@ -303,10 +303,12 @@ pub(crate) fn consume(url: &str, topic: &str) -> Vec<Seen> {
     let partitions = metadata.topics()[0].partitions().iter().map(|one| one.id());
     let mut all = Vec::new();
     for partition in partitions {
-        // A broker that has just come back may not know its partitions yet.
+        // A broker that has just come back may not know its partitions yet, and a client that has asked too early may wait
+        // for long until it asks again.
         let mut marks = None;
         eventually("it has marks", || {
-            marks = consumer.fetch_watermarks(topic, partition, LONG).ok();
+            let asks: BaseConsumer = client(url).create().expect("a client");
+            marks = asks.fetch_watermarks(topic, partition, Duration::from_secs(5)).ok();
             marks.is_some()
         });
         let (low, high) = marks.expect("it has");

@@ -1,12 +1,12 @@
-//! Where do the connections come from that a worker accepts while a queue stands?
+//! Where do the connections come from that a worker accepts while a queue is long?
 //!
 //! Counted for a server whose gate is accepting: no program in the kernel counts attempts for it. The worker counts a connection
 //! when it looks up whose it is, to put the queue in order, and so nothing is counted, and nothing looked up, before a queue
-//! stands.
+//! is long.
 //!
 //! Sources share [`BUCKETS`] counts by a hash with a secret. Each bucket knows the source that most of its connections
 //! came from (R. S. Boyer and J. S. Moore, *MJRTY: A Fast Majority Vote Algorithm*), which is the one to hold back if the
-//! bucket's rate is above the level. The memory is fixed, 12 KiB per worker, whoever connects.
+//! bucket's rate is above the level. The memory is fixed, 16 KiB per worker, whoever connects.
 //!
 //! Never here: waiting. If the controller reads the counts just then, a connection goes uncounted.
 

@@ -7,7 +7,7 @@
 //!
 //! At ten times the capacity a tenth of a second is long, and half a second after a pause is longer: a
 //! thousand requests would be admitted only to be refused at a higher cost. So a worker raises an alarm
-//! ([`Bound::raise`]) when it gets a standing queue, and a sample is taken at once. It does the same when
+//! ([`Bound::raise`]) when its queue becomes long and when it stands, and a sample is taken at once. It does the same when
 //! the queue no longer stands, so that no connection is refused for longer than needed.
 //!
 //! ```text

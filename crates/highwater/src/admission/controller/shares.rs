@@ -8,7 +8,7 @@
 //! | [`GateShares`] | every attempt, in the kernel | exactly, by time |
 //! | [`AcceptShares`] | what the workers accept (`core::limit::Thinning`) | a part of the attempts, at random, without a privilege (`sys::Diversion`) |
 //!
-//! Until a queue stands, sources are not looked at.
+//! Sources are counted from when a queue is long, and held back while one stands.
 
 use std::time::Duration;
 
@@ -43,14 +43,14 @@ pub(crate) struct Came {
 
 /// Holds sources back.
 pub(crate) trait HoldSources: Send {
-    /// An overload begins: sources are counted from now on, and none is held back.
+    /// A queue is long: sources are counted from now on, and none is held back.
     fn begin(&mut self);
 
     /// Takes in what came in `span`. From now on sources are held so that they bring `capacity` connections per second
     /// together; but none is unless `may_hold`.
     fn look(&mut self, span: Duration, came: Came, capacity: f32, may_hold: bool);
 
-    /// The overload is over.
+    /// No queue is long any more.
     fn stop(&mut self);
 
     /// How many connections were refused so far because their source had had its share.
