@@ -19,7 +19,7 @@ use answers::{Answer, Answers};
 use highwater::server::{Shed, TransportChoice};
 use highwater::testing::Setup;
 use highwater::{Error, Handler, Path, Priority, Router, ServerConfig, blocking};
-use served::{HANG, start_with as start};
+use served::{HANG, spin, start_with as start};
 use transports::on_each_transport;
 
 /// What clients are said to wait for.
@@ -31,13 +31,6 @@ const CROWD: usize = 80;
 
 fn config(transport: TransportChoice) -> ServerConfig {
     ServerConfig { connection_limit: Some(100_000), ..served::config(transport) }
-}
-
-fn spin(time: Duration) {
-    let begun = Instant::now();
-    while begun.elapsed() < time {
-        std::hint::spin_loop();
-    }
 }
 
 /// A handler that holds its worker until it is let go.

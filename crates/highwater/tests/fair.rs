@@ -135,10 +135,7 @@ fn beside_a_crowd_and(
         ..served::config(transport)
     };
     let work = || {
-        let begun = Instant::now();
-        while begun.elapsed() < WORK {
-            std::hint::spin_loop();
-        }
+        served::spin(WORK);
         "done"
     };
     let mut router = Router::new().get("/work", work);

@@ -72,10 +72,7 @@ fn beside_a_crowd(transport: TransportChoice, fair: Fair, requests: u64) -> (u64
         ..served::config(transport)
     };
     let work = || {
-        let begun = Instant::now();
-        while begun.elapsed() < WORK {
-            std::hint::spin_loop();
-        }
+        served::spin(WORK);
         "done"
     };
     let metrics = Metrics::new();

@@ -17,12 +17,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
-use crate::call::check;
+use crate::direct;
 use crate::listen_queue::ListenQueue;
-use crate::socket::{bind, listen, reset_on_close, set_option, set_socket_option, socket};
+use crate::socket::{
+    bind, listen, reset_on_close, set_nonblocking, set_option, set_socket_option, socket,
+};
 use crate::{HELD_MAX, Held, Listener, Source};
 
 /// How many connections may wait at a sink: the kernel lets one more in.
@@ -144,15 +146,15 @@ impl Group {
     fn empty(&mut self) {
         // At most as many as find room; what comes meanwhile waits for the next call.
         for _ in 0..=SINK_BACKLOG {
-            let null = std::ptr::null_mut();
-            // SAFETY: both pointers may be null; nobody wants the address.
-            let fd = unsafe {
-                libc::accept4(self.sink.as_raw_fd(), null, null.cast(), libc::SOCK_CLOEXEC)
+            let (nobody, flags) = (std::ptr::null_mut(), libc::SOCK_CLOEXEC);
+            // SAFETY: nobody's address is asked for.
+            let accepted = unsafe {
+                direct::accept(self.sink.as_raw_fd(), nobody, std::ptr::null_mut(), flags)
             };
-            let Ok(fd) = check(fd) else { return };
+            let Ok(fd) = accepted else { return };
             reset_on_close(fd);
             // SAFETY: the kernel just gave us this descriptor; nothing else owns it.
-            unsafe { libc::close(fd) };
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
 }
@@ -162,7 +164,7 @@ fn bound(address: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket(address)?;
     set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
     bind(&fd, address)?;
-    crate::socket::set_nonblocking(fd.as_raw_fd(), true)?;
+    set_nonblocking(fd.as_raw_fd(), true)?;
     Ok(fd)
 }
 
@@ -332,6 +334,11 @@ mod tests {
         Held { source: Source::Ipv4(u32::from_be_bytes([127, 0, 0, last])), passes }
     }
 
+    /// What the sinks have dropped so far.
+    fn drops(diversion: &Diversion) -> usize {
+        diversion.sinks().filter_map(|sink| sink.overflows()).sum::<u32>() as usize
+    }
+
     fn waiting(listeners: &[Listener]) -> Vec<u32> {
         let waiting = |listener: &Listener| listener.queue().waiting().expect("it is open");
         listeners.iter().map(waiting).collect()
@@ -355,8 +362,7 @@ mod tests {
             assert_eq!([count(2), count(1), count(4), count(69)], [2, 200, 200, 0]);
             let passed = count(3);
             assert!((60..140).contains(&passed), "{passed} of 200");
-            let dropped: u32 = diversion.sinks().filter_map(|sink| sink.overflows()).sum();
-            assert_eq!(dropped as usize, 198 + 200 + 200 - passed);
+            assert_eq!(drops(&diversion), 198 + 200 + 200 - passed);
             let spread = waiting(&listeners);
             assert!(spread.iter().all(|&count| count > 300), "{spread:?}");
             diversion.empty();
@@ -372,6 +378,7 @@ mod tests {
             );
             diversion.hold(&[held(1, 0.0)]).expect("as before");
             assert_eq!(count(1), 2, "a sink can be used again");
+            assert_eq!(drops(&diversion), 198 + 200 + 200 - passed + 198 + 198, "it counts on");
         };
         std::thread::spawn(without_privilege).join().expect("it holds");
     }

@@ -95,8 +95,7 @@ impl Thinning {
             seen += new;
             self.weights.push(weight);
         }
-        let is_first = self.looks == 0;
-        self.is_doubtful = is_first || self.looks < LOOKS_MAX && seen < SEEN_MIN;
+        self.is_doubtful = self.looks == 0 || self.looks < LOOKS_MAX && seen < SEEN_MIN;
         self.looks = self.looks.saturating_add(1);
         if all > 0.0 {
             let each = attempts as f64 / all;

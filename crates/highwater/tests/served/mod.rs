@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZero;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use highwater::server::{LogFormat, Shed, TransportChoice};
 use highwater::{Router, Running, Server, ServerConfig};
@@ -45,4 +45,12 @@ pub(crate) fn exchange(address: SocketAddr, request: &str) -> Answer {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("it is answered");
     Answers::default().next(&mut bytes).expect("the answer is complete")
+}
+
+/// Computes for this long.
+pub(crate) fn spin(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
+    }
 }
