@@ -22,8 +22,9 @@ const WARM_UP: u32 = 200;
 pub(super) const PIPELINED: u32 = 16;
 
 /// What is done, in this order: a name, how often, and how many requests that is each time.
-pub(super) const WORK: [(&str, u32, u32); 15] = [
+pub(super) const WORK: [(&str, u32, u32); 16] = [
     ("core/parse-respond", 1000, 1),
+    ("core/parse-respond-browser", 1000, 1),
     ("core/route-32", 1000, 1),
     ("worker/plaintext-alone", 500, 1),
     ("worker/plaintext", 100, PIPELINED),
@@ -43,6 +44,22 @@ pub(super) const WORK: [(&str, u32, u32); 15] = [
 
 /// What wrk sends, and a browser's first fields.
 pub(super) const FIELDS: &str = "Host: 127.0.0.1:8080\r\nUser-Agent: highwater\r\nAccept: */*\r\n";
+
+/// What a browser sends with its first request of a page.
+const BROWSER: &str = "Host: www.example.com\r\n\
+    User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 Safari/537.36\r\n\
+    Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8\r\n\
+    Accept-Encoding: gzip, deflate, br, zstd\r\n\
+    Accept-Language: de-DE,de;q=0.9,en;q=0.8\r\n\
+    Cache-Control: no-cache\r\n\
+    Connection: keep-alive\r\n\
+    Cookie: session=0123456789abcdef0123456789abcdef; theme=dark\r\n\
+    Referer: https://www.example.com/start\r\n\
+    Sec-Fetch-Dest: document\r\n\
+    Sec-Fetch-Mode: navigate\r\n\
+    Upgrade-Insecure-Requests: 1\r\n\
+    sec-ch-ua: \"Chromium\";v=\"130\"\r\n\
+    sec-ch-ua-platform: \"Linux\"\r\n";
 
 /// Does all of it. Callgrind writes what it has counted at each [`mark`].
 pub(super) fn run() {
@@ -72,7 +89,10 @@ fn work(name: &str) -> Box<dyn FnMut()> {
     let many = |request: String| vec![request.repeat(PIPELINED as usize)];
     let hello = r#"{"message":"Hello, World!"}"#;
     match name {
-        "core/parse-respond" => parse_and_respond(),
+        "core/parse-respond" => parse_and_respond(&get("/plaintext")),
+        "core/parse-respond-browser" => {
+            parse_and_respond(&format!("GET /items?page=2 HTTP/1.1\r\n{BROWSER}\r\n"))
+        }
         "core/route-32" => route_among_32(),
         "worker/plaintext-alone" => requests(vec![get("/plaintext")], 200, "Hello, World!"),
         "worker/plaintext" => requests(many(get("/plaintext")), 200, "Hello, World!"),
@@ -124,8 +144,8 @@ fn of_web() -> Router {
 }
 
 /// A connection as it is without a worker: a request parsed, and the answer's bytes.
-fn parse_and_respond() -> Box<dyn FnMut()> {
-    let request = format!("GET /plaintext HTTP/1.1\r\n{FIELDS}\r\n");
+fn parse_and_respond(request: &str) -> Box<dyn FnMut()> {
+    let request = request.to_owned();
     let (limits, now) = (Limits::default(), Instant::from_nanos(1));
     let (mut link, mut connection) = (Link::new(), Connection::new(now));
     let mut scratch = Scratch::default();

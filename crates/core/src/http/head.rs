@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::fields::{Fields, text};
 use super::method::Method;
-use super::syntax::{path_end, target_run};
+use super::runs::{path_end, target_run};
 use super::version::Version;
 
 /// The name, in lower case, of the field with a request's id.

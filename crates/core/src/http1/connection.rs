@@ -127,14 +127,16 @@ impl Connection {
         }
     }
 
+    #[inline(always)]
     fn begin(&mut self, parsed: &Parsed, now: Instant) {
         self.attempted = 0;
         self.head_begun = false;
         self.requests = self.requests.saturating_add(1);
-        self.persistent = !parsed.close;
+        self.persistent = !parsed.said.closes(parsed.version);
         self.head_only = parsed.method() == Method::Head;
         self.version = parsed.version;
-        self.continue_owed = parsed.expect_continue && parsed.framing != Framing::Length(0);
+        self.continue_owed =
+            parsed.said.expects_continue(parsed.version) && parsed.framing() != Framing::Length(0);
         self.since = now;
     }
 

@@ -3,145 +3,192 @@
 //! Fields are distinguished by the length of their names first, so that an irrelevant one costs a comparison
 //! of numbers.
 
-use crate::http::syntax::is_host;
-use crate::http::{REQUEST_DEADLINE, REQUEST_ID, REQUEST_TIMEOUT, Reject, Version};
+use crate::http::host::is_host;
+use crate::http::{Fields, REQUEST_DEADLINE, REQUEST_ID, REQUEST_TIMEOUT, Reject, Version};
 
-/// Whether `name` is `host`, in any case: every request has it. Bit 5 is the case of a letter, and no byte but a letter
-/// becomes one by it.
-#[inline]
-fn is_host_name(name: &[u8]) -> bool {
-    const HOST: u32 = u32::from_le_bytes(*b"host");
-    name.first_chunk().is_some_and(|&four| u32::from_le_bytes(four) | 0x2020_2020 == HOST)
+/// Whether the token `name` is `lower`, in any case, of four bytes, or of eight to sixteen: these are compared as one or two
+/// numbers. Bit 5 is the case of a letter, and no byte of a token but a letter becomes a letter by it, or a `-`.
+#[inline(always)]
+fn is_name(name: &[u8], lower: &[u8]) -> bool {
+    const CASE: u64 = u64::from_le_bytes([0x20; 8]);
+    let four = |part: &[u8; 4]| u32::from_le_bytes(*part) | CASE as u32;
+    let eight = |part: &[u8; 8]| u64::from_le_bytes(*part) | CASE;
+    if let (4, Some(lower)) = (lower.len(), lower.first_chunk()) {
+        return name.len() == 4 && name.first_chunk().map(four) == Some(four(lower));
+    }
+    debug_assert!((8..=16).contains(&lower.len()), "all bytes are in one of the two numbers");
+    name.len() == lower.len()
+        && name.first_chunk().map(eight) == lower.first_chunk().map(eight)
+        && name.last_chunk().map(eight) == lower.last_chunk().map(eight)
+}
+
+/// The first letter of the one name of that length which is of interest; 0 if none is.
+static FIRST: [u8; 19] = {
+    let mut table = [0; 19];
+    table[4] = b'h';
+    table[6] = b'e';
+    table[7] = b'u';
+    table[10] = b'c';
+    table[12] = REQUEST_ID[0];
+    table[14] = b'c';
+    table[15] = REQUEST_TIMEOUT[0];
+    table[17] = b't';
+    table[18] = REQUEST_DEADLINE[0];
+    table
+};
+
+/// What the fields of a head say, as a set of facts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said(u16);
+
+impl Said {
+    pub(super) const HOST: Said = Said(1);
+    const LENGTH: Said = Said(1 << 1);
+    pub(super) const CHUNKED: Said = Said(1 << 2);
+    const CLOSE: Said = Said(1 << 3);
+    const KEEP_ALIVE: Said = Said(1 << 4);
+    const EXPECT_CONTINUE: Said = Said(1 << 5);
+    const EXPECT_OTHER: Said = Said(1 << 6);
+    /// `Upgrade` is present, and `Connection` names it.
+    const UPGRADE: Said = Said(1 << 7);
+    const UPGRADE_OPTION: Said = Said(1 << 8);
+    pub(super) const DEADLINE: Said = Said(1 << 9);
+    pub(super) const REQUEST_ID: Said = Said(1 << 10);
+
+    /// Whether all of `these` facts are in the set.
+    #[inline(always)]
+    pub(super) const fn has(self, these: Said) -> bool {
+        self.0 & these.0 == these.0
+    }
+
+    #[inline(always)]
+    const fn and(self, these: Said) -> Said {
+        Said(self.0 | these.0)
+    }
+
+    fn add_if(&mut self, is_so: bool, these: Said) {
+        if is_so {
+            self.0 |= these.0;
+        }
+    }
+
+    /// Whether the peer wants the connection closed after the answer.
+    #[inline(always)]
+    pub(super) fn closes(self, version: Version) -> bool {
+        self.has(Said::CLOSE) || (version == Version::Http10 && !self.has(Said::KEEP_ALIVE))
+    }
+
+    /// Whether the peer waits for a 100 (Continue) before it sends its content.
+    #[inline(always)]
+    pub(super) fn expects_continue(self, version: Version) -> bool {
+        self.has(Said::EXPECT_CONTINUE) && version == Version::Http11
+    }
+
+    /// Whether the peer validly offers other protocols (RFC 9110 §7.8).
+    #[inline(always)]
+    pub(super) fn asks_upgrade(self, version: Version) -> bool {
+        self.has(Said::UPGRADE.and(Said::UPGRADE_OPTION)) && version == Version::Http11
+    }
 }
 
 /// The facts so far that framing and persistence depend on.
 pub(super) struct Facts {
     pub(super) version: Version,
-    pub(super) content_length: Option<u64>,
-    pub(super) chunked: bool,
-    pub(super) host: bool,
-    pub(super) close: bool,
-    pub(super) keep_alive: bool,
-    pub(super) expect_continue: bool,
-    pub(super) expect_other: bool,
-    pub(super) names_deadline: bool,
-    pub(super) names_request_id: bool,
-    /// `Upgrade` is present, and `Connection` names it.
-    pub(super) upgrade: bool,
-    pub(super) upgrade_option: bool,
-}
-
-impl Default for Facts {
-    fn default() -> Self {
-        Facts {
-            version: Version::Http11,
-            content_length: None,
-            chunked: false,
-            host: false,
-            close: false,
-            keep_alive: false,
-            expect_continue: false,
-            expect_other: false,
-            names_deadline: false,
-            names_request_id: false,
-            upgrade: false,
-            upgrade_option: false,
-        }
-    }
+    /// 0 if there is no such field.
+    pub(super) content_length: u64,
+    pub(super) said: Said,
 }
 
 impl Facts {
-    #[inline]
-    pub(super) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reject> {
-        match name.len() {
-            4 if is_host_name(name) => self.host(value),
-            7 if name.eq_ignore_ascii_case(b"upgrade") => {
-                self.upgrade = true;
-                Ok(())
+    pub(super) fn new(version: Version) -> Self {
+        Facts { version, content_length: 0, said: Said::default() }
+    }
+
+    /// Takes note of the fields in their order, as far as none is refused.
+    #[inline(always)]
+    pub(super) fn note_all(&mut self, fields: Fields<'_>) -> Result<(), Reject> {
+        for span in fields.spans {
+            // Most fields say nothing about framing: that is seen from the length of the name, and its first letter.
+            let first = FIRST.get(span.name_len as usize).copied().unwrap_or_default();
+            let is_known = fields.bytes.get(span.name as usize).is_some_and(|b| b | 0x20 == first);
+            if is_known {
+                self.note(span.name_in(fields.bytes), span.value_in(fields.bytes))?;
             }
-            10 if name.eq_ignore_ascii_case(b"connection") => {
-                self.connection(value);
-                Ok(())
-            }
-            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value),
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value),
-            6 if name.eq_ignore_ascii_case(b"expect") => {
-                let known = value.eq_ignore_ascii_case(b"100-continue");
-                self.expect_continue |= known;
-                self.expect_other |= !known;
-                Ok(())
-            }
-            15 if name.eq_ignore_ascii_case(REQUEST_TIMEOUT) => {
-                self.names_deadline = true;
-                Ok(())
-            }
-            18 if name.eq_ignore_ascii_case(REQUEST_DEADLINE) => {
-                self.names_deadline = true;
-                Ok(())
-            }
-            12 if name.eq_ignore_ascii_case(REQUEST_ID) => {
-                self.names_request_id = true;
-                Ok(())
-            }
-            _ => Ok(()),
         }
+        Ok(())
+    }
+
+    fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reject> {
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        match name.len() {
+            4 if is_name(name, b"host") => return self.host(value),
+            6 if is(b"expect") => {
+                let is_known = value.eq_ignore_ascii_case(b"100-continue");
+                self.said.add_if(is_known, Said::EXPECT_CONTINUE);
+                self.said.add_if(!is_known, Said::EXPECT_OTHER);
+            }
+            7 if is(b"upgrade") => self.said = self.said.and(Said::UPGRADE),
+            10 if is_name(name, b"connection") => self.connection(value),
+            12 if is_name(name, REQUEST_ID) => self.said = self.said.and(Said::REQUEST_ID),
+            14 if is_name(name, b"content-length") => return self.content_length(value),
+            15 if is_name(name, REQUEST_TIMEOUT) => self.said = self.said.and(Said::DEADLINE),
+            17 if is(b"transfer-encoding") => return self.transfer_encoding(value),
+            18 if is(REQUEST_DEADLINE) => self.said = self.said.and(Said::DEADLINE),
+            _ => {}
+        }
+        Ok(())
     }
 
     fn host(&mut self, value: &[u8]) -> Result<(), Reject> {
-        if self.host || !is_host(value) {
+        if self.said.has(Said::HOST) || !is_host(value) {
             return Err(Reject::Host);
         }
-        self.host = true;
+        self.said = self.said.and(Said::HOST);
         Ok(())
     }
 
     fn connection(&mut self, value: &[u8]) {
         for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
-            self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-            self.upgrade_option |= option.eq_ignore_ascii_case(b"upgrade");
+            self.said.add_if(option.eq_ignore_ascii_case(b"close"), Said::CLOSE);
+            self.said.add_if(option.eq_ignore_ascii_case(b"keep-alive"), Said::KEEP_ALIVE);
+            self.said.add_if(option.eq_ignore_ascii_case(b"upgrade"), Said::UPGRADE_OPTION);
         }
     }
 
     fn content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
         let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-        if !digits || self.content_length.is_some() {
+        if !digits || self.said.has(Said::LENGTH) {
             return Err(Reject::ContentLength);
         }
         let length = value
             .iter()
             .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
-        self.content_length = Some(length.ok_or(Reject::ContentLength)?);
+        self.content_length = length.ok_or(Reject::ContentLength)?;
+        self.said = self.said.and(Said::LENGTH);
         Ok(())
     }
 
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Reject> {
-        if self.chunked
+        if self.said.has(Said::CHUNKED)
             || self.version == Version::Http10
             || !value.eq_ignore_ascii_case(b"chunked")
         {
             return Err(Reject::TransferEncoding);
         }
-        self.chunked = true;
+        self.said = self.said.and(Said::CHUNKED);
         Ok(())
-    }
-
-    /// Whether the peer validly offers other protocols (RFC 9110 §7.8).
-    #[inline]
-    pub(super) fn asks_upgrade(&self) -> bool {
-        self.upgrade && self.upgrade_option && self.version == Version::Http11
     }
 
     /// Checks that need the whole section.
     #[inline]
     pub(super) fn finish(&self) -> Result<(), Reject> {
-        if self.chunked && self.content_length.is_some() {
+        if self.said.has(Said::CHUNKED.and(Said::LENGTH)) {
             return Err(Reject::TwoFramings);
         }
-        if !self.host && self.version == Version::Http11 {
+        if !self.said.has(Said::HOST) && self.version == Version::Http11 {
             return Err(Reject::Host);
         }
-        if self.expect_other {
+        if self.said.has(Said::EXPECT_OTHER) {
             return Err(Reject::Expectation);
         }
         Ok(())

@@ -54,7 +54,7 @@ impl<'a> Pending<'a> {
     ) -> Begun<'a> {
         let max = plan.max();
         let rest: &'i [u8] = input;
-        match (plan, self.parsed.framing) {
+        match (plan, self.parsed.framing()) {
             (_, Framing::Length(length)) if length > max => {
                 self.connection.body_max = max;
                 self.connection.refuse(Reject::BodyTooLarge);

@@ -11,13 +11,13 @@ pub(super) fn read<'r>(lines: &[u8], scratch: &'r mut Scratch) -> Option<Fields<
     spans.clear();
     body.clear();
     body.extend_from_slice(lines);
-    let mut rest = body.as_slice();
-    while !rest.is_empty() {
-        let line = whole_field(rest).expect("the decoder has checked it byte by byte");
-        if !is_left_out(line.name) {
-            spans.push(line.span(body.len() - rest.len()));
+    let mut at = 0;
+    while at < body.len() {
+        let line = whole_field(body, at).expect("the decoder has checked it byte by byte");
+        if !is_left_out(line.name(body)) {
+            spans.push(line.span());
         }
-        rest = line.behind;
+        at = line.end + 2;
     }
     (!spans.is_empty()).then_some(Fields { bytes: body, spans })
 }

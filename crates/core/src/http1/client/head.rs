@@ -6,11 +6,10 @@
 
 use core::fmt;
 
-use crate::http::Version;
-
 use super::error::Malformed;
-use super::scan::{token_run, value_run};
 use super::{Asked, Limits};
+use crate::http::Version;
+use crate::http::runs::{token_run, value_run};
 
 /// How a response's content is delimited (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

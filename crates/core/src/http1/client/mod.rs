@@ -11,7 +11,6 @@
 mod error;
 mod head;
 mod response;
-mod scan;
 #[cfg(test)]
 mod tests;
 

@@ -18,8 +18,8 @@ use alloc::vec::Vec;
 
 use super::error::Malformed;
 use super::head::{Content, FieldLines, Head, Parsing, Section};
-use super::scan::value_run;
 use super::{Asked, Limits};
+use crate::http::runs::value_run;
 
 /// Most bytes of one chunk's extensions, which are ignored.
 pub(super) const EXTENSION_MAX: u32 = 4096;

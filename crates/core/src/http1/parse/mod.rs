@@ -1,17 +1,24 @@
 //! Finds a request head in bytes and decides how its body is framed.
 //!
-//! One pass, no allocation but the reused span table, and the same result however the bytes were split:
-//! limits and grammar are checked in the order of the bytes.
+//! No allocation but the reused table of spans, and the same result however the bytes were split: limits, grammar and facts
+//! are checked in the order of the bytes.
 
 use alloc::vec::Vec;
 
 use super::body::Framing;
-use super::facts::Facts;
-use crate::http::syntax::{is_host, path_end, path_run, target_run, token_run, value_run};
+use super::facts::{Facts, Said};
+use crate::http::host::is_host;
+use crate::http::runs::{
+    letters_end, path_end, path_run_end, target_end, target_run, text_end, token_end, token_run,
+    value_end, value_run,
+};
 use crate::http::{Fields, Head, Limits, Method, Reject, Span, Upgrade, Version};
 
 /// Longest method token accepted; the longest registered one has 17 bytes.
 const METHOD_MAX: usize = 32;
+
+/// What the shortest field line takes: a name of one byte, a colon, a line end.
+const FIELD_MIN: usize = 4;
 
 /// A complete head: positions and the facts that framing needs.
 #[derive(Clone, Copy, Debug)]
@@ -24,13 +31,10 @@ pub(super) struct Parsed {
     /// In the target.
     path_at: At,
     pub(super) version: Version,
-    pub(super) framing: Framing,
-    /// The peer wants the connection closed after the answer.
-    pub(super) close: bool,
-    pub(super) expect_continue: bool,
-    names_deadline: bool,
-    names_request_id: bool,
-    asks_upgrade: bool,
+    pub(super) said: Said,
+    content_length: u64,
+    /// How many fields there are.
+    field_count: usize,
 }
 
 impl Default for Parsed {
@@ -42,12 +46,9 @@ impl Default for Parsed {
             target_at: At::default(),
             path_at: At::default(),
             version: Version::Http11,
-            framing: Framing::Length(0),
-            close: false,
-            expect_continue: false,
-            names_deadline: false,
-            names_request_id: false,
-            asks_upgrade: false,
+            said: Said::default(),
+            content_length: 0,
+            field_count: 0,
         }
     }
 }
@@ -77,6 +78,14 @@ impl Parsed {
         self.method
     }
 
+    #[inline(always)]
+    pub(super) fn framing(&self) -> Framing {
+        match self.said.has(Said::CHUNKED) {
+            true => Framing::Chunked,
+            false => Framing::Length(self.content_length),
+        }
+    }
+
     /// The view of this head; `bytes` and `spans` must be those it was parsed from and into.
     #[inline]
     pub(super) fn head<'a>(&self, bytes: &'a [u8], spans: &'a [Span]) -> Head<'a> {
@@ -88,11 +97,11 @@ impl Parsed {
             path_on: &target[self.path_at.start as usize..],
             path_len: self.path_at.len as usize,
             version: self.version,
-            names_deadline: self.names_deadline,
-            names_request_id: self.names_request_id,
-            upgrade: Upgrade::by_field(self.asks_upgrade),
+            names_deadline: self.said.has(Said::DEADLINE),
+            names_request_id: self.said.has(Said::REQUEST_ID),
+            upgrade: Upgrade::by_field(self.said.asks_upgrade(self.version)),
             given_id: None,
-            fields: Fields { bytes, spans },
+            fields: Fields { bytes, spans: &spans[..self.field_count] },
         }
     }
 }
@@ -106,53 +115,48 @@ pub(super) fn parse(
     spans: &mut Vec<Span>,
     parsed: &mut Parsed,
 ) -> Result<bool, Reject> {
-    spans.clear();
     // RFC 9112 §2.2: a server should ignore an empty line before a request line.
     let start = match bytes {
         [b'\r', b'\n', ..] => 2,
         [b'\r'] => return Ok(false),
         _ => 0,
     };
-    let line = match usual_request_line(bytes, start, limits) {
-        Some(line) => line,
-        None => match request_line(bytes, start, limits)? {
-            Some(line) => line,
+    let behind_line = match usual_request_line(bytes, start, limits, parsed) {
+        Some(at) => at,
+        None => match request_line(bytes, start, limits, parsed)? {
+            Some(at) => at,
             None => return Ok(false),
         },
     };
-    let mut facts = Facts { version: line.version, ..Facts::default() };
-    let Some(len) = fields(bytes, line.len, limits, spans, &mut facts)? else {
-        return Ok(false);
-    };
-    facts.finish()?;
-    if bytes[line.target_at.start as usize] != b'/' {
-        replace_host(bytes, &line, spans);
+    // Room for all that there may be, so that none is asked for while they are found.
+    let most = limits.header_count_max.min(limits.header_max / FIELD_MIN + 1);
+    if spans.len() != most {
+        spans.resize(most, Span::default());
     }
-    *parsed = Parsed {
-        len,
-        method: line.method,
-        method_at: line.method_at,
-        target_at: line.target_at,
-        path_at: line.path_at,
-        version: line.version,
-        framing: if facts.chunked {
-            Framing::Chunked
-        } else {
-            Framing::Length(facts.content_length.unwrap_or(0))
-        },
-        close: facts.close || (line.version == Version::Http10 && !facts.keep_alive),
-        expect_continue: facts.expect_continue && line.version == Version::Http11,
-        names_deadline: facts.names_deadline,
-        names_request_id: facts.names_request_id,
-        asks_upgrade: facts.asks_upgrade(),
-    };
+    let found = fields(bytes, behind_line, limits, spans);
+    let spans = &mut spans[..found.count];
+    let mut facts = Facts::new(parsed.version);
+    facts.note_all(Fields { bytes, spans })?;
+    if !found.is_whole {
+        let rest = bytes.get(found.at..).unwrap_or_default();
+        let is_full = found.count == limits.header_count_max;
+        return why_no_field(rest, found.room, is_full).map_or(Ok(false), Err);
+    }
+    facts.finish()?;
+    if bytes[parsed.target_at.start as usize] != b'/' {
+        replace_host(bytes, parsed, spans);
+    }
+    parsed.len = found.at;
+    parsed.field_count = found.count;
+    parsed.said = facts.said;
+    parsed.content_length = facts.content_length;
     Ok(true)
 }
 
 /// Where the target is in absolute-form, its authority is the host, and the `Host` that was received must be
 /// ignored (RFC 9112 §3.2.2): no caller sees it, so it cannot mislead one.
 #[cold]
-fn replace_host(bytes: &[u8], line: &RequestLine, spans: &mut [Span]) {
+fn replace_host(bytes: &[u8], line: &Parsed, spans: &mut [Span]) {
     let (target, target_start) = (line.target_at.of(bytes), line.target_at.start);
     let Some(scheme_end) =
         (line.method != Method::Connect).then(|| authority_start(target)).flatten()
@@ -179,56 +183,50 @@ fn authority_len(rest: &[u8]) -> usize {
     rest.iter().position(|b| matches!(b, b'/' | b'?' | b'\\')).unwrap_or(rest.len())
 }
 
-struct RequestLine {
-    /// Bytes up to and including its line end.
-    len: usize,
-    method: Method,
-    method_at: At,
-    target_at: At,
-    path_at: At,
-    version: Version,
-}
-
-/// The request line if it is whole, and as nearly all are: a path, perhaps with a query, of HTTP/1.1. Otherwise
-/// [`request_line`] decides.
+/// The request line if it is whole, and as nearly all are: a path, perhaps with a query, of HTTP/1.1. Returns where the
+/// next line begins. Otherwise [`request_line`] decides.
 #[inline(always)]
-fn usual_request_line(bytes: &[u8], start: usize, limits: &Limits) -> Option<RequestLine> {
-    let rest = bytes.get(start..)?;
+fn usual_request_line(
+    bytes: &[u8],
+    start: usize,
+    limits: &Limits,
+    parsed: &mut Parsed,
+) -> Option<usize> {
     // Most requests are a GET: one comparison recognizes it.
-    let (method, method_len) = match rest.starts_with(b"GET ") {
-        true => (Method::Get, 3),
+    let (method, method_end) = match bytes.get(start..)?.starts_with(b"GET ") {
+        true => (Method::Get, start + 3),
         false => {
-            let len = token_run(rest);
-            (Method::from_token(rest.get(..len)?), len)
+            let end = token_end(bytes, start);
+            (Method::from_token(bytes.get(start..end)?), end)
         }
     };
-    let [b' ', target_on @ ..] = rest.get(method_len..)? else { return None };
-    let path_len = path_run(target_on);
-    let after_path = target_on.get(path_len..)?;
-    let query_len = if after_path.first() == Some(&b'?') { target_run(after_path) } else { 0 };
-    let target_len = path_len + query_len;
-    let is_usual = target_on.first() == Some(&b'/')
-        && target_len <= limits.uri_max
-        && (1..=METHOD_MAX).contains(&method_len)
+    let target = method_end + 1;
+    let path_end = path_run_end(bytes, target);
+    let end = match bytes.get(path_end)? {
+        b'?' => target_end(bytes, path_end),
+        _ => path_end,
+    };
+    let is_usual = bytes.get(method_end..)?.starts_with(b" /")
+        && end - target <= limits.uri_max
+        && (1..=METHOD_MAX).contains(&(method_end - start))
         && method != Method::Connect
-        && after_path.get(query_len..)?.starts_with(b" HTTP/1.1\r\n");
-    let target_start = start + method_len + 1;
-    is_usual.then_some(RequestLine {
-        len: target_start + target_len + 11,
-        method,
-        method_at: At::new(start, method_len),
-        target_at: At::new(target_start, target_len),
-        path_at: At::new(0, path_len),
-        version: Version::Http11,
-    })
+        && bytes.get(end..)?.starts_with(b" HTTP/1.1\r\n");
+    parsed.method = method;
+    parsed.method_at = At::new(start, method_end - start);
+    parsed.target_at = At::new(target, end - target);
+    parsed.path_at = At::new(0, path_end - target);
+    parsed.version = Version::Http11;
+    is_usual.then_some(end + 11)
 }
 
+/// The request line, whatever it is. Returns where the next line begins; nothing if more bytes are needed.
 #[cold]
 fn request_line(
     bytes: &[u8],
     start: usize,
     limits: &Limits,
-) -> Result<Option<RequestLine>, Reject> {
+    parsed: &mut Parsed,
+) -> Result<Option<usize>, Reject> {
     let rest = &bytes[start..];
     let method_len = token_run(rest);
     if method_len > METHOD_MAX {
@@ -259,14 +257,12 @@ fn request_line(
     let method = Method::from_token(&rest[..method_len]);
     let target = &target_room[..target_len];
     let (path, path_len) = path_of(method, target)?;
-    Ok(Some(RequestLine {
-        len: version_start + 10,
-        method,
-        method_at: At::new(start, method_len),
-        target_at: At::new(target_start, target_len),
-        path_at: At::new(path, path_len),
-        version,
-    }))
+    parsed.method = method;
+    parsed.method_at = At::new(start, method_len);
+    parsed.target_at = At::new(target_start, target_len);
+    parsed.path_at = At::new(path, path_len);
+    parsed.version = version;
+    Ok(Some(version_start + 10))
 }
 
 /// `HTTP/1.x` and its line end.
@@ -340,79 +336,109 @@ fn is_authority_form(target: &[u8]) -> bool {
     is_host(target) && port.and_then(|digits| digits.parse().ok()).is_some_and(|port: u16| port > 0)
 }
 
-/// Parses field lines from `start` on; returns where the head ends.
+/// The field lines that were found.
+struct Found {
+    count: usize,
+    /// Where the head ends, if it is whole; else, where a line begins that is not one, or not yet.
+    at: usize,
+    is_whole: bool,
+    /// How many bytes that line may have before its line end.
+    room: usize,
+}
+
+/// Finds the field lines from `start` on.
 #[inline(always)]
-fn fields(
-    bytes: &[u8],
-    start: usize,
-    limits: &Limits,
-    spans: &mut Vec<Span>,
-    facts: &mut Facts,
-) -> Result<Option<usize>, Reject> {
+fn fields(bytes: &[u8], start: usize, limits: &Limits, spans: &mut [Span]) -> Found {
     // The last line may use what is left of the section's limit, its own line end included.
     let end_max = start.saturating_add(limits.header_max.saturating_sub(2));
-    let mut rest = bytes.get(start..).unwrap_or_default();
+    let (mut at, mut count) = (start, 0);
     loop {
-        let at = bytes.len() - rest.len();
-        if let [b'\r', b'\n', ..] = rest {
-            return Ok(Some(at + 2));
+        while let Some(span) = spans.get_mut(count)
+            && let Some(line) = usual_field(bytes, at)
+            && line.end <= end_max
+        {
+            *span = line.span();
+            (at, count) = (line.end + 2, count + 1);
         }
-        match whole_field(rest) {
-            Some(line) if at + line.len <= end_max && spans.len() < limits.header_count_max => {
-                facts.note(line.name, line.value)?;
-                spans.push(line.span(at));
-                rest = line.behind;
+        if bytes.get(at..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
+            return Found { count, at: at + 2, is_whole: true, room: 0 };
+        }
+        match (spans.get_mut(count), whole_field(bytes, at)) {
+            (Some(span), Some(line)) if line.end <= end_max => {
+                *span = line.span();
+                (at, count) = (line.end + 2, count + 1);
             }
-            _ => {
-                let is_full = spans.len() == limits.header_count_max;
-                return why_no_field(rest, end_max.saturating_sub(at), is_full)
-                    .map_or(Ok(None), Err);
-            }
+            _ => return Found { count, at, is_whole: false, room: end_max.saturating_sub(at) },
         }
     }
 }
 
-/// A field line that is whole.
-pub(super) struct FieldLine<'a> {
-    pub(super) name: &'a [u8],
+/// A field line that is whole: where its parts are.
+pub(super) struct FieldLine {
+    name: usize,
+    name_end: usize,
     /// Without surrounding white space.
-    value: &'a [u8],
-    /// Bytes before the value, and before the line end.
-    value_start: usize,
-    len: usize,
-    /// What follows its line end.
-    pub(super) behind: &'a [u8],
+    value: usize,
+    value_end: usize,
+    /// Where its line end begins.
+    pub(super) end: usize,
 }
 
-impl FieldLine<'_> {
-    /// The position of the field, whose line begins at `at`.
+impl FieldLine {
     #[inline]
-    pub(super) fn span(&self, at: usize) -> Span {
+    pub(super) fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.name..self.name_end]
+    }
+
+    #[inline]
+    pub(super) fn span(&self) -> Span {
         Span {
-            name: at as u32,
-            name_len: self.name.len() as u32,
-            value: (at + self.value_start) as u32,
-            value_len: self.value.len() as u32,
+            name: self.name as u32,
+            name_len: (self.name_end - self.name) as u32,
+            value: self.value as u32,
+            value_len: (self.value_end - self.value) as u32,
         }
     }
 }
 
-/// The field line at the start of `rest`, if all of it is there. If not, [`why_no_field`] says why.
+/// The field line that begins at `name`, if all of it is there and if it is as nearly all are: letters and `-`, a colon, one
+/// space, a value. Otherwise [`whole_field`] decides.
 #[inline(always)]
-pub(super) fn whole_field(rest: &[u8]) -> Option<FieldLine<'_>> {
-    let (name, colon_on) = rest.split_at_checked(token_run(rest))?;
-    let [b':', value_on @ ..] = colon_on else { return None };
-    let mut value_on = value_on;
-    while let [b' ' | b'\t', behind @ ..] = value_on {
-        value_on = behind;
+fn usual_field(bytes: &[u8], name: usize) -> Option<FieldLine> {
+    let name_end = letters_end(bytes, name);
+    let value = name_end + 2;
+    if name_end <= name || !bytes.get(name_end..)?.starts_with(b": ") {
+        return None;
     }
-    let (mut value, end_on) = value_on.split_at_checked(value_run(value_on))?;
-    let [b'\r', b'\n', behind @ ..] = end_on else { return None };
-    while let [before @ .., b' ' | b'\t'] = value {
-        value = before;
+    let end = text_end(bytes, value);
+    let is_usual = bytes.get(end..)?.starts_with(b"\r\n")
+        && end > value
+        && bytes[value] > b' '
+        && bytes[end - 1] > b' ';
+    is_usual.then_some(FieldLine { name, name_end, value, value_end: end, end })
+}
+
+/// The field line that begins at `name`, if all of it is there. If not, [`why_no_field`] says why.
+#[cold]
+#[inline(never)]
+pub(super) fn whole_field(bytes: &[u8], name: usize) -> Option<FieldLine> {
+    let name_end = token_end(bytes, name);
+    if name_end == name || *bytes.get(name_end)? != b':' {
+        return None;
     }
-    let (value_start, len) = (rest.len() - value_on.len(), rest.len() - end_on.len());
-    (!name.is_empty()).then_some(FieldLine { name, value, value_start, len, behind })
+    let mut value = name_end + 1;
+    while let Some(b' ' | b'\t') = bytes.get(value) {
+        value += 1;
+    }
+    let end = value_end(bytes, value);
+    if !bytes.get(end..)?.starts_with(b"\r\n") {
+        return None;
+    }
+    let mut value_end = end;
+    while value_end > value && matches!(bytes[value_end - 1], b' ' | b'\t') {
+        value_end -= 1;
+    }
+    Some(FieldLine { name, name_end, value, value_end, end })
 }
 
 /// Why there is no field line of at most `room` bytes before its line end at the start of `rest`: the mistake in it. `None`

@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use super::super::hpack::Field;
 use super::fields::is_of_connection;
 use super::priority::Priority;
-use crate::http::syntax::{is_host, is_lower_token, path_end, target_run, token_run, value_run};
+use crate::http::host::is_host;
+use crate::http::runs::{is_lower_token, path_end, target_run, token_run, value_run};
 use crate::http::{
     Fields, Head, Limits, Method, OwnedFields, REQUEST_DEADLINE, REQUEST_ID, REQUEST_TIMEOUT,
     Reject, Span, Upgrade, Version, is_left_out,
