@@ -7,7 +7,7 @@ use super::reply::FieldWriter;
 
 /// The position of a field in the bytes it was decoded from. A decoder makes one only for a name that is a
 /// token, and a value without surrounding white space.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
     pub(crate) name: u32,
     pub(crate) name_len: u32,
@@ -93,15 +93,28 @@ pub struct OwnedFields {
 impl OwnedFields {
     /// A copy of `fields`.
     pub fn copy(fields: Fields<'_>) -> Self {
-        let size = fields.spans.iter().map(|span| (span.name_len + span.value_len) as usize).sum();
-        let mut owned = OwnedFields {
-            bytes: Vec::with_capacity(size),
-            spans: Vec::with_capacity(fields.len()),
-        };
-        for span in fields.spans {
-            owned.append(span.name_in(fields.bytes), span.value_in(fields.bytes));
+        let mut copy = OwnedFields::default();
+        copy.copy_from(fields);
+        copy
+    }
+
+    /// Becomes a copy of `fields`, in the memory it has.
+    pub fn copy_from(&mut self, fields: Fields<'_>) {
+        let Fields { bytes, spans } = fields;
+        // All of them in one piece, with what stands between them.
+        let (mut start, mut end) = (u32::MAX, 0);
+        for span in spans {
+            start = start.min(span.name).min(span.value);
+            end = end.max(span.name + span.name_len).max(span.value + span.value_len);
         }
-        owned
+        let start = start.min(end);
+        self.clear();
+        self.bytes.extend_from_slice(&bytes[start as usize..end as usize]);
+        self.spans.extend(spans.iter().map(|span| Span {
+            name: span.name - start,
+            value: span.value - start,
+            ..*span
+        }));
     }
 
     /// The fields, in the order they were added.

@@ -21,7 +21,7 @@ pub struct OwnedHead {
     /// See [`Head::with_id`].
     given_id: Option<Box<[u8]>>,
     /// The method's token, and behind it the target.
-    line: Box<[u8]>,
+    line: Vec<u8>,
     target_start: usize,
     /// The path, which is a part of the target.
     path_start: usize,
@@ -32,21 +32,37 @@ pub struct OwnedHead {
 impl OwnedHead {
     /// A copy of `head`.
     pub fn copy(head: &Head<'_>) -> Self {
-        let mut line = Vec::with_capacity(head.method_token.len() + head.target.len());
-        line.extend_from_slice(head.method_token);
-        line.extend_from_slice(head.target);
-        OwnedHead {
+        let mut copy = OwnedHead {
             method: head.method,
             version: head.version,
-            names_deadline: head.names_deadline,
-            upgrade: head.upgrade,
-            given_id: head.given_id.map(Box::from),
-            target_start: head.method_token.len(),
-            path_start: line.len() - head.path_on.len(),
-            path_len: head.path_len,
-            line: line.into_boxed_slice(),
-            fields: OwnedFields::copy(head.fields),
-        }
+            names_deadline: false,
+            upgrade: Upgrade::None,
+            given_id: None,
+            line: Vec::new(),
+            target_start: 0,
+            path_start: 0,
+            path_len: 0,
+            fields: OwnedFields::default(),
+        };
+        copy.copy_from(head);
+        copy
+    }
+
+    /// Becomes a copy of `head`, in the memory it has.
+    pub fn copy_from(&mut self, head: &Head<'_>) {
+        self.method = head.method;
+        self.version = head.version;
+        self.names_deadline = head.names_deadline;
+        self.upgrade = head.upgrade;
+        self.given_id = head.given_id.map(Box::from);
+        self.line.clear();
+        self.line.reserve_exact(head.method_token.len() + head.target.len());
+        self.line.extend_from_slice(head.method_token);
+        self.line.extend_from_slice(head.target);
+        self.target_start = head.method_token.len();
+        self.path_start = self.line.len() - head.path_on.len();
+        self.path_len = head.path_len;
+        self.fields.copy_from(head.fields);
     }
 
     /// A head whose parts a decoder has found one by one: a method's token, a target in origin-form, and fields
@@ -62,7 +78,7 @@ impl OwnedHead {
             names_deadline,
             upgrade: Upgrade::None,
             given_id: None,
-            line: [method.as_bytes(), target.as_bytes()].concat().into_boxed_slice(),
+            line: [method.as_bytes(), target.as_bytes()].concat(),
             target_start: method.len(),
             path_start: method.len(),
             path_len: target.find('?').unwrap_or(target.len()),
@@ -92,7 +108,7 @@ impl OwnedHead {
     /// Bytes of memory it has allocated on the heap.
     pub fn allocated(&self) -> usize {
         let id = self.given_id.as_ref().map_or(0, |id| id.len());
-        self.line.len() + id + self.fields.allocated()
+        self.line.capacity() + id + self.fields.allocated()
     }
 
     /// Replaces the fields of that name. Whether the head asks for an upgrade does not change: that concerns

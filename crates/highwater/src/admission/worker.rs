@@ -34,6 +34,9 @@ use super::queue::{Capacity, Class, Entry, Leave, Queue};
 use super::route_limit::{Permit, RouteLimit};
 use crate::metrics::{Rejection, WorkerMetrics};
 
+/// How often the clients with accounts are counted, for a metric: that looks at all accounts.
+const ACCOUNTS_INTERVAL: Duration = Duration::from_millis(100);
+
 /// The verdict about a request.
 #[derive(Debug)]
 pub(crate) enum Verdict {
@@ -127,6 +130,8 @@ pub(crate) struct WorkerAdmission<T> {
     refusals: u32,
     /// Requests taken from the queue in this turn that their clients had given up.
     abandoned: u32,
+    /// When the clients with accounts are counted again.
+    accounts_due: Instant,
 }
 
 impl<T> WorkerAdmission<T> {
@@ -142,6 +147,7 @@ impl<T> WorkerAdmission<T> {
             terms,
             refusals: 0,
             abandoned: 0,
+            accounts_due: now,
         }
     }
 
@@ -179,7 +185,7 @@ impl<T> WorkerAdmission<T> {
     /// How many requests can be started within the short target.
     fn places(&self) -> usize {
         let cost = self.standing.cost().unwrap_or_default();
-        let places = self.standing.short_target().as_nanos() / cost.as_nanos().max(1);
+        let places = nanos(self.standing.short_target()) / nanos(cost).max(1);
         usize::try_from(places).unwrap_or(usize::MAX).saturating_add(1)
     }
 
@@ -316,8 +322,7 @@ impl<T> WorkerAdmission<T> {
     /// Puts those requests in order. `client` says whose a request is, or that there is no time left to find out.
     #[cold]
     pub(crate) fn order(&mut self, client: impl FnMut(&T) -> Option<ClientKey>) {
-        let cost = self.standing.cost().unwrap_or_default();
-        let cost = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+        let cost = nanos(self.standing.cost().unwrap_or_default());
         self.queue.order(Capacity { starts: self.places(), cost }, client);
     }
 
@@ -337,7 +342,7 @@ impl<T> WorkerAdmission<T> {
         let sheds = self.gate.sheds();
         let drops = sheds && self.standing.drops_abandoned();
         if drops {
-            let short = self.standing.short_target();
+            let short = || self.standing.short_target();
             let is_given_up =
                 |entry: &Entry<T>| gave_up(entry.ready, hung_up_at(&entry.item), short);
             if let Some(entry) = self.queue.pop_given_up(is_given_up) {
@@ -355,7 +360,7 @@ impl<T> WorkerAdmission<T> {
 
     /// The client of a queued request of `class`, ready at `ready`, has left, and the request leaves the queue with it.
     pub(crate) fn left(&mut self, class: Class, ready: Instant, now: Instant) {
-        if gave_up(ready, Some(now), self.standing.short_target()) {
+        if gave_up(ready, Some(now), || self.standing.short_target()) {
             self.abandoned += 1;
             if let Some(class) = class.index() {
                 self.standing.on_leave(class, now - ready);
@@ -366,7 +371,7 @@ impl<T> WorkerAdmission<T> {
     /// Whether a queued request, ready at `ready`, has been given up by its client, which hung up at `hung_up_at`;
     /// counts it.
     pub(crate) fn is_abandoned(&mut self, ready: Instant, hung_up_at: Option<Instant>) -> bool {
-        let is_abandoned = gave_up(ready, hung_up_at, self.standing.short_target());
+        let is_abandoned = gave_up(ready, hung_up_at, || self.standing.short_target());
         self.abandoned += u32::from(is_abandoned);
         is_abandoned
     }
@@ -441,7 +446,7 @@ impl<T> WorkerAdmission<T> {
         let turn = Turn { began, ended, waiting, started, refused, abandoned };
         let stands = self.standing.on_turn(&turn);
         if stood || stands || self.standing.is_long() != was_long {
-            self.follow_queue(stood, stands, metrics);
+            self.follow_queue(ended, stood, stands, metrics);
         }
         metrics.queue.waiting.set(u64::from(waiting));
         self.budget.end(ended);
@@ -450,16 +455,18 @@ impl<T> WorkerAdmission<T> {
     /// A standing queue gets the short target. The controller gets that and the cost of a request, and is woken when the
     /// queue becomes long, when a standing queue forms or ends, or when its target changes much.
     #[cold]
-    fn follow_queue(&mut self, stood: bool, stands: bool, metrics: &WorkerMetrics) {
+    fn follow_queue(&mut self, now: Instant, stood: bool, stands: bool, metrics: &WorkerMetrics) {
         let cost = self.standing.cost().unwrap_or_default();
         let target = self.standing.short_target();
         self.queue.set_target(stands.then_some(target));
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (target, before) = (nanos(target), metrics.queue.target_nanos.get());
         metrics.queue.target_nanos.set(target);
-        let (accounts, strangers) = self.queue.accounts();
-        metrics.queue.accounts.set(if stands { accounts as u64 } else { 0 });
-        metrics.queue.strangers.set(strangers);
+        if now >= self.accounts_due || stood != stands {
+            self.accounts_due = now + ACCOUNTS_INTERVAL;
+            let (accounts, strangers) = self.queue.accounts();
+            metrics.queue.accounts.set(if stands { accounts as u64 } else { 0 });
+            metrics.queue.strangers.set(strangers);
+        }
         metrics.queue.stands.set(u64::from(stands));
         let is_long = self.standing.is_long();
         let was_long = metrics.queue.is_long.get() != 0;
@@ -479,6 +486,10 @@ impl<T> WorkerAdmission<T> {
 
 /// Whether the client of a queued request, ready at `ready`, waited for longer than `short` before it hung up. One that
 /// hangs up as soon as it has sent its request (`nc`, scripts) may wait for its answer.
-fn gave_up(ready: Instant, hung_up_at: Option<Instant>, short: Duration) -> bool {
-    hung_up_at.is_some_and(|at| at - ready > short)
+fn gave_up(ready: Instant, hung_up_at: Option<Instant>, short: impl FnOnce() -> Duration) -> bool {
+    hung_up_at.is_some_and(|at| at - ready > short())
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

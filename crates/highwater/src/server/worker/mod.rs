@@ -83,6 +83,7 @@ use self::exchange::Item;
 use self::protocol::{Http, Protocol};
 use self::tasks::Tasks;
 use self::turn::Turn;
+use self::waiting::SpareRecords;
 use super::config::ServerConfig;
 use super::pool::Pool;
 use crate::admission::client::Clients;
@@ -176,11 +177,12 @@ struct WorkerState<C, P: Protocol> {
     hook_due: Instant,
 }
 
-/// Working memory for parsing and routing one request.
+/// Working memory for parsing and routing one request, and for those that wait.
 #[derive(Default)]
 struct Parsing<S> {
     scratch: S,
     routed: Routed,
+    spare: SpareRecords,
 }
 
 /// The state that the exchanges of a worker share.

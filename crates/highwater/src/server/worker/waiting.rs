@@ -58,20 +58,52 @@ pub(super) struct Waiting {
     pub(super) panic: Option<Panic>,
 }
 
-impl Waiting {
+/// Records that are kept for the next requests that wait, and the size beyond which one is not kept.
+const SPARE_MAX: usize = 64;
+const SPARE_SIZE_MAX: usize = 4 * 1024;
+
+/// Records of requests that have waited. During an overload nearly all requests wait, and most of them are refused: without
+/// new memory, a refusal costs less.
+#[derive(Default)]
+pub(super) struct SpareRecords(
+    #[expect(clippy::vec_box, reason = "they move as pointers")] Vec<Box<Waiting>>,
+);
+
+impl SpareRecords {
     /// A copy of `request`; of its content, too, if `with_body`.
     #[cold]
-    pub(super) fn copy(request: &Request<'_>, routed: &Routed, with_body: bool) -> Box<Self> {
+    pub(super) fn copy(
+        &mut self,
+        request: &Request<'_>,
+        routed: &Routed,
+        with_body: bool,
+    ) -> Box<Waiting> {
         let body = match request.body {
             Body::Whole(bytes) if with_body => Some(Bytes::copy_from_slice(bytes)),
             Body::Collected(bytes) if with_body => Some(bytes.clone()),
             Body::Whole(_) | Body::Collected(_) => Some(Bytes::new()),
             Body::Streamed => None,
         };
-        let (head, routed) = (OwnedHead::copy(&request.head), routed.clone());
-        Box::new(Waiting { head, routed, body, panic: None })
+        let routed = routed.clone();
+        let Some(mut record) = self.0.pop() else {
+            let head = OwnedHead::copy(&request.head);
+            return Box::new(Waiting { head, routed, body, panic: None });
+        };
+        record.head.copy_from(&request.head);
+        (record.routed, record.body) = (routed, body);
+        record
     }
 
+    /// Keeps the record of a request that has waited.
+    pub(super) fn keep(&mut self, mut record: Box<Waiting>) {
+        if self.0.len() < SPARE_MAX && record.head.allocated() <= SPARE_SIZE_MAX {
+            (record.routed.replaced, record.body, record.panic) = (None, None, None);
+            self.0.push(record);
+        }
+    }
+}
+
+impl Waiting {
     /// The request.
     pub(super) fn request(&self) -> Request<'_> {
         let body = self.body.as_ref().map_or(Body::Streamed, Body::Collected);
@@ -88,6 +120,36 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::guarded;
+    use highwater_core::http::{FieldWriter, OwnedFields};
+
+    /// Purpose: a record that is used again has nothing of the request that it had before.
+    #[test]
+    fn records_are_used_again() {
+        let named = |target: &str, name| {
+            let mut fields = OwnedFields::default();
+            fields.push(name, target.as_bytes());
+            OwnedHead::new("GET", target, fields).expect("it is valid")
+        };
+        let (first, second) = (named("/the/first?one", "x-first"), named("/b", "x-b"));
+        let mut spare = SpareRecords::default();
+        let routed = Routed::default();
+        let request = Request { head: first.head(), body: Body::Whole(b"content") };
+        let mut record = spare.copy(&request, &routed, true);
+        assert_eq!(record.body.as_deref(), Some(&b"content"[..]));
+        record.panic = guarded(|| panic!("asked whose it is")).err();
+        let at = &raw const *record;
+        spare.keep(record);
+        let request = Request { head: second.head(), body: Body::Streamed };
+        let record = spare.copy(&request, &routed, true);
+        assert_eq!(&raw const *record, at, "it is the same memory");
+        assert!(record.body.is_none() && record.panic.is_none());
+        let head = record.request().head;
+        assert_eq!((head.target(), head.path(), head.query()), ("/b", "/b", None));
+        assert_eq!(head.headers().iter().collect::<Vec<_>>(), [("x-b", &b"/b"[..])]);
+        let another = spare.copy(&request, &routed, true);
+        assert_ne!(&raw const *another, at, "that one is taken");
+    }
 
     /// Purpose: what came behind a request that waited is ready when it came: the first of it, then the last.
     #[test]

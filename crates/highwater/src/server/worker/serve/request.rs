@@ -105,6 +105,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         while let Err(panic) = guarded(|| {
             if let Some((waiting, arrival)) = waited.take() {
                 self.serve_waited(&waiting, &arrival);
+                self.parsing.spare.keep(waiting);
             }
             self.serve(input, ready);
         }) {
@@ -121,7 +122,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     fn serve(&mut self, input: &mut &[u8], ready: Instant) {
         let (app, conn) = (self.app, self.id);
         'requests: loop {
-            let Parsing { scratch, routed } = &mut *self.parsing;
+            let Parsing { scratch, routed, spare } = &mut *self.parsing;
             let now = self.parts.turn.now;
             let Connection {
                 link, protocol, streams, peer, certificates, client, is_suspect, ..
@@ -210,8 +211,8 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     self.refuse(target, *reason, number, response);
                 }
                 Verdict::Wait(class, deadline) => {
-                    let waiting =
-                        Waiting::copy(&Request { head: *head, body }, routed, is_retained);
+                    let request = Request { head: *head, body };
+                    let waiting = spare.copy(&request, routed, is_retained);
                     self.exchange().park(waiting, *class, (ready, *deadline));
                 }
             }
