@@ -77,19 +77,51 @@ where
     type Output = Response;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
-        let mut this = self.project();
-        let polled = guarded(|| {
-            let future = this.future.as_mut().as_pin_mut().expect("it is polled until it is ready");
-            future.poll(context).map(IntoResponse::into_response)
-        });
-        let answer = match polled {
-            Ok(Poll::Ready(response)) => Ok(response),
-            Ok(Poll::Pending) => return Poll::Pending,
-            Err(error) => Err(error),
-        };
-        // The remaining values are dropped here, where a panic is an error, too.
-        let answer = guarded(|| this.future.set(None)).and(answer);
-        let finisher = this.finisher.take().expect("it is polled until it is ready");
-        Poll::Ready(finisher.finish(answer))
+        let this = self.project();
+        poll_guarded(this.future, this.finisher, context)
     }
+}
+
+/// A future whose type is forgotten, so that what guards it is compiled once, not for each handler.
+trait Running {
+    /// Polls it. When it is ready, its response is the `answer`, and the remaining values are dropped.
+    fn run(self: Pin<&mut Self>, context: &mut Context<'_>, answer: &mut Option<Response>);
+
+    /// Drops the remaining values.
+    fn end(self: Pin<&mut Self>);
+}
+
+impl<F> Running for Option<F>
+where
+    F: Future<Output: IntoResponse>,
+{
+    fn run(mut self: Pin<&mut Self>, context: &mut Context<'_>, answer: &mut Option<Response>) {
+        let future = self.as_mut().as_pin_mut().expect("it is polled until it is ready");
+        if let Poll::Ready(response) = future.poll(context) {
+            *answer = Some(response.into_response());
+            self.end();
+        }
+    }
+
+    fn end(mut self: Pin<&mut Self>) {
+        self.set(None);
+    }
+}
+
+fn poll_guarded(
+    mut running: Pin<&mut dyn Running>,
+    finisher: &mut Option<ResponseFinisher>,
+    context: &mut Context<'_>,
+) -> Poll<Response> {
+    let mut answer = None;
+    let answer = match guarded(|| running.as_mut().run(context, &mut answer)) {
+        Ok(()) => match answer {
+            Some(response) => Ok(response),
+            None => return Poll::Pending,
+        },
+        // The remaining values are dropped here, where a panic is an error, too.
+        Err(error) => guarded(|| running.end()).and(Err(error)),
+    };
+    let finisher = finisher.take().expect("it is polled until it is ready");
+    Poll::Ready(finisher.finish(answer))
 }

@@ -20,13 +20,19 @@ pub(super) struct Route {
 }
 
 impl Route {
-    pub(super) fn new<M: 'static>(
-        methods: Option<Vec<Method>>,
-        path: String,
-        handler: impl Handler<M>,
-    ) -> Self {
+    /// Every method, without a path. An application compiles this for each handler: so it is all that knows the handler's type.
+    pub(super) fn of<M: 'static>(handler: impl Handler<M>) -> Self {
         let description = Description::of(&handler);
-        Route { methods, path, handler: handler.erase(), description, is_fallback: false }
+        Route::described(handler.erase(), description)
+    }
+
+    fn described(handler: Box<dyn Dispatch>, description: Description) -> Self {
+        Route { methods: None, path: String::new(), handler, description, is_fallback: false }
+    }
+
+    /// It, for these methods.
+    pub(super) fn on(self, methods: &[Method]) -> Self {
+        Route { methods: Some(methods.to_vec()), ..self }
     }
 
     /// It, at this path.

@@ -179,13 +179,13 @@ impl Router {
     /// Routes one method or several to one endpoint. They may be the application's own.
     #[must_use]
     pub fn on<M: 'static>(self, methods: &[Method], path: &str, handler: impl Handler<M>) -> Self {
-        self.register(Some(methods.to_vec()), path, handler)
+        self.register(Some(methods), path, Route::of(handler))
     }
 
     /// Routes every method that is not routed otherwise, known or unknown, `HEAD` and `OPTIONS` included.
     #[must_use]
     pub fn any<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.register(None, path, handler)
+        self.register(None, path, Route::of(handler))
     }
 
     /// Answers every path that has no route in this router and those nested in it, whatever the method: instead of 404.
@@ -441,7 +441,7 @@ impl Router {
         prefix: &str,
         handler: impl Handler<M> + Clone,
     ) -> Self {
-        let route = || Route::new(Some(vec![Method::GET]), String::new(), handler.clone());
+        let route = || Route::of(handler.clone()).on(&[Method::GET]);
         self.mounts.push((prefix.to_owned(), [route(), route(), route()]));
         self
     }
@@ -467,13 +467,8 @@ impl Router {
         self
     }
 
-    fn register<M: 'static>(
-        mut self,
-        methods: Option<Vec<Method>>,
-        path: &str,
-        handler: impl Handler<M>,
-    ) -> Self {
-        self.routes.push(Route::new(methods, path.to_owned(), handler));
+    fn register(mut self, methods: Option<&[Method]>, path: &str, route: Route) -> Self {
+        self.routes.push(Route { methods: methods.map(<[_]>::to_vec), ..route.at(path) });
         self
     }
 }

@@ -76,13 +76,13 @@ pub fn any<M: 'static>(handler: impl Handler<M>) -> MethodRouter {
 impl MethodRouter {
     /// Handles several methods, too, which may be the application's own.
     pub fn on<M: 'static>(mut self, methods: &[Method], handler: impl Handler<M>) -> Self {
-        self.routes.push(Route::new(Some(methods.to_vec()), String::new(), handler));
+        self.routes.push(Route::of(handler).on(methods));
         self
     }
 
     /// Handles every method that has no other handler, known or unknown, `HEAD` and `OPTIONS` included.
     pub fn any<M: 'static>(mut self, handler: impl Handler<M>) -> Self {
-        self.routes.push(Route::new(None, String::new(), handler));
+        self.routes.push(Route::of(handler));
         self
     }
 }

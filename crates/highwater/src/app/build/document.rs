@@ -23,7 +23,7 @@ impl Build {
     ) -> Document {
         let begin = self.endpoints.len();
         for path in [DOCUMENT_PATH, PAGE_PATH] {
-            let mut route = Route::new(Some(vec![Method::GET]), path.to_owned(), fixed(""));
+            let mut route = Route::of(fixed("")).on(&[Method::GET]).at(path);
             route.description.documentation = Documentation::Hidden;
             self.add_route(route, prefix, scope, None);
         }
@@ -61,8 +61,8 @@ impl Build {
                 Ok(answers) => {
                     for (index, answer) in document.places().zip(answers) {
                         let (route, _) = &mut self.endpoints[index];
-                        let path = std::mem::take(&mut route.path);
-                        *route = Route::new(route.methods.clone(), path, answer);
+                        let made = Route::of(answer);
+                        (route.handler, route.description) = (made.handler, made.description);
                         // A document around this one does not describe it.
                         route.description.documentation = Documentation::Hidden;
                     }

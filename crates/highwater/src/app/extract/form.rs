@@ -42,17 +42,8 @@ pub struct Query<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest for Query<T> {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        deserialize(request.query().unwrap_or_default(), "query parameter").map(Query).map_err(
-            |failure| {
-                let message = match failure {
-                    Failure::Value(message) => message,
-                    Failure::Shape(message) | Failure::Refused(message) => {
-                        format!("query: {message}")
-                    }
-                };
-                Error::bad_request(message).with_code("invalid_query")
-            },
-        )
+        let text = request.query().unwrap_or_default();
+        deserialize(text, "query parameter").map(Query).map_err(refuse_query)
     }
 
     fn is_present(request: &Request<'_>) -> bool {
@@ -82,22 +73,9 @@ impl<T: DeserializeOwned> FromRequest for Form<T> {
     const BODY: BodyUse = BodyUse::Whole;
 
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        let content_type = request.headers().get("content-type").unwrap_or_default();
-        let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
-        if !essence.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded") {
-            return Err(super::wrong_content_type(
-                "the body must be a form, and its Content-Type application/x-www-form-urlencoded",
-            ));
-        }
-        let refuse = |message: String| Error::unprocessable(message).with_code("invalid_body");
-        let text = std::str::from_utf8(whole(request)?)
-            .map_err(|_| refuse(String::from("the body is not UTF-8")))?;
-        deserialize(text, "field").map(Form).map_err(|failure| match failure {
-            Failure::Value(message) => refuse(message),
-            Failure::Shape(message) | Failure::Refused(message) => {
-                refuse(format!("form: {message}"))
-            }
-        })
+        deserialize(form_text(request)?, "field")
+            .map(Form)
+            .map_err(|failure| refuse_form(failure.within("form")))
     }
 
     fn is_present(request: &Request<'_>) -> bool {
@@ -105,32 +83,78 @@ impl<T: DeserializeOwned> FromRequest for Form<T> {
     }
 }
 
-fn deserialize<T: DeserializeOwned>(text: &str, what: &'static str) -> Result<T, Failure> {
-    let mut inline: [Pair<'_>; INLINE_PAIRS] = Default::default();
-    let mut spilled = Vec::new();
-    let mut count = 0;
-    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let pair = (decode(name, name, what)?, decode(value, name, what)?);
-        match inline.get_mut(count) {
-            Some(place) => *place = pair,
-            None if count == PAIRS_MAX => {
-                return Err(Failure::Shape(format!("there are more than {PAIRS_MAX} pairs")));
-            }
-            None if spilled.is_empty() => {
-                spilled.extend(inline.iter_mut().map(std::mem::take));
-                spilled.push(pair);
-            }
-            None => spilled.push(pair),
-        }
-        count += 1;
+#[cold]
+fn refuse_query(failure: Failure) -> Error {
+    Error::bad_request(failure.within("query")).with_code("invalid_query")
+}
+
+/// The body of a request, if it is a form.
+fn form_text<'r>(request: &'r Request<'_>) -> Result<&'r str, Error> {
+    let content_type = request.headers().get("content-type").unwrap_or_default();
+    let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
+    if !essence.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded") {
+        return Err(super::wrong_content_type(
+            "the body must be a form, and its Content-Type application/x-www-form-urlencoded",
+        ));
     }
-    let pairs = if spilled.is_empty() { &mut inline[..count] } else { &mut spilled[..] };
-    T::deserialize(Pairs { pairs, what })
+    std::str::from_utf8(whole(request)?)
+        .map_err(|_| refuse_form(String::from("the body is not UTF-8")))
+}
+
+#[cold]
+fn refuse_form(message: String) -> Error {
+    Error::unprocessable(message).with_code("invalid_body")
+}
+
+fn deserialize<T: DeserializeOwned>(text: &str, what: &'static str) -> Result<T, Failure> {
+    let mut pairs = Parsed::default();
+    pairs.parse(text, what)?;
+    T::deserialize(Pairs { pairs: pairs.all(), what })
 }
 
 /// Decoded name and value.
 type Pair<'t> = (Cow<'t, str>, Cow<'t, str>);
+
+/// The pairs of a text. What is done with them whatever the type: so it is compiled once, not for each type.
+#[derive(Default)]
+struct Parsed<'t> {
+    inline: [Pair<'t>; INLINE_PAIRS],
+    /// All of them, if there are more than have a place on the stack.
+    spilled: Vec<Pair<'t>>,
+    count: usize,
+}
+
+impl<'t> Parsed<'t> {
+    fn parse(&mut self, text: &'t str, what: &str) -> Result<(), Failure> {
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let pair = (decode(name, name, what)?, decode(value, name, what)?);
+            match self.inline.get_mut(self.count) {
+                Some(place) => *place = pair,
+                None if self.count == PAIRS_MAX => {
+                    return Err(Failure::Shape(format!("there are more than {PAIRS_MAX} pairs")));
+                }
+                None => {
+                    if self.spilled.is_empty() {
+                        self.spilled.extend(self.inline.iter_mut().map(std::mem::take));
+                    }
+                    self.spilled.push(pair);
+                }
+            }
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    fn all(&mut self) -> &mut [Pair<'t>] {
+        if self.spilled.is_empty() { &mut self.inline[..self.count] } else { &mut self.spilled }
+    }
+}
+
+/// Brings the values of one name together, in their order. Up to a dozen or so pairs this is an insertion sort in place.
+fn group(pairs: &mut [Pair<'_>]) {
+    pairs.sort_by(|(left, _), (right, _)| left.cmp(right));
+}
 
 /// Undoes the encoding of a name or value: a plus is a space, the rest is percent-encoded.
 fn decode<'t>(text: &'t str, name: &str, what: &str) -> Result<Cow<'t, str>, Failure> {
@@ -151,9 +175,7 @@ impl<'de> Deserializer<'de> for Pairs<'_, '_> {
     type Error = Failure;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
-        // Brings the values of one name together, in their order. Up to a dozen or so pairs this is
-        // an insertion sort in place.
-        self.pairs.sort_by(|(left, _), (right, _)| left.cmp(right));
+        group(self.pairs);
         visitor.visit_map(Groups { rest: self.pairs, what: self.what })
     }
 

@@ -49,18 +49,23 @@ impl<T: DeserializeOwned> FromRequest for Json<T> {
     const BODY: BodyUse = BodyUse::Whole;
 
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        let content_type = request.headers().get("content-type");
-        if !content_type.is_some_and(is_json) {
-            let message = "the body must be JSON, and its Content-Type application/json";
-            return Err(super::wrong_content_type(message));
-        }
-        let body = whole(request)?;
+        let body = json_body(request)?;
         serde_json::from_slice(body).map(Json).map_err(|error| explain::<T>(body, &error))
     }
 
     fn is_present(request: &Request<'_>) -> bool {
         has_body(request)
     }
+}
+
+/// The body of a request that says that it is JSON.
+fn json_body<'r>(request: &'r Request<'_>) -> Result<&'r [u8], Error> {
+    let content_type = request.headers().get("content-type");
+    if !content_type.is_some_and(is_json) {
+        let message = "the body must be JSON, and its Content-Type application/json";
+        return Err(super::wrong_content_type(message));
+    }
+    whole(request)
 }
 
 /// Whether a `Content-Type` says JSON: `application/json`, or the suffix of RFC 6839 §3.1.
@@ -77,12 +82,24 @@ fn is_json(content_type: &[u8]) -> bool {
 #[cold]
 fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
     if error.classify() != Category::Data {
-        return Error::bad_request(format!("the body is not JSON: {error}"))
-            .with_code("invalid_json");
+        return not_json(error);
     }
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let message = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-        Err(error) if error.path().iter().next().is_some() => {
+    not_it(error, serde_path_to_error::deserialize::<_, T>(&mut deserializer).err())
+}
+
+#[cold]
+fn not_json(error: &serde_json::Error) -> Error {
+    Error::bad_request(format!("the body is not JSON: {error}")).with_code("invalid_json")
+}
+
+#[cold]
+fn not_it(
+    error: &serde_json::Error,
+    tracked: Option<serde_path_to_error::Error<serde_json::Error>>,
+) -> Error {
+    let message = match tracked {
+        Some(error) if error.path().iter().next().is_some() => {
             format!("field `{}`: {}", error.path(), error.inner())
         }
         _ => error.to_string(),

@@ -35,16 +35,7 @@ pub struct Path<T>(pub T);
 impl<T: DeserializeOwned> FromRequest for Path<T> {
     #[inline]
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        T::deserialize(Parameters { request }).map(Path).map_err(|failure| match failure {
-            Failure::Value(message) => Error::bad_request(message).with_code("invalid_path"),
-            Failure::Refused(message) => {
-                Error::bad_request(of_all(request, &message)).with_code("invalid_path")
-            }
-            Failure::Shape(message) => {
-                let pattern = request.matched_path().unwrap_or_default();
-                Error::internal(format!("Path<T> does not fit the route `{pattern}`: {message}"))
-            }
-        })
+        T::deserialize(Parameters { request }).map(Path).map_err(|failure| refuse(request, failure))
     }
 
     fn requires(requirements: &mut Requirements) {
@@ -76,6 +67,19 @@ impl<T: DeserializeOwned> FromRequest for LastParameter<T> {
 
 /// The name in errors about all parameters together.
 #[cold]
+fn refuse(request: &Request<'_>, failure: Failure) -> Error {
+    match failure {
+        Failure::Value(message) => Error::bad_request(message).with_code("invalid_path"),
+        Failure::Refused(message) => {
+            Error::bad_request(of_all(request, &message)).with_code("invalid_path")
+        }
+        Failure::Shape(message) => {
+            let pattern = request.matched_path().unwrap_or_default();
+            Error::internal(format!("Path<T> does not fit the route `{pattern}`: {message}"))
+        }
+    }
+}
+
 fn of_all(request: &Request<'_>, message: &str) -> String {
     let named = |(index, name): (usize, &str)| {
         let text = request.param_at(index).unwrap_or_default();

@@ -18,6 +18,17 @@ pub(super) enum Failure {
     Refused(String),
 }
 
+impl Failure {
+    /// In words: a value names itself, anything else is about the `whole`.
+    #[cold]
+    pub(super) fn within(self, whole: &str) -> String {
+        match self {
+            Failure::Value(message) => message,
+            Failure::Shape(message) | Failure::Refused(message) => format!("{whole}: {message}"),
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Failure::Value(message) | Failure::Shape(message) | Failure::Refused(message)) = self;

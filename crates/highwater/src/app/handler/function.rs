@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Description, Dispatch, Erased, Handler, Kind};
 use crate::app::error::Error;
-use crate::app::extract::{BodyUse, FromRequest};
+use crate::app::extract::FromRequest;
 use crate::app::finisher::ResponseFinisher;
 use crate::app::guard::GuardedFuture;
 use crate::app::into_response::IntoResponse;
@@ -206,18 +206,7 @@ macro_rules! implement_for_arity {
 
             #[allow(unused_variables, reason = "there may be no argument")]
             fn describe(description: &mut Description) {
-                $(
-                    if $arg::BODY != BodyUse::None {
-                        description.bodies.push((std::any::type_name::<$arg>(), $arg::BODY));
-                    }
-                    if $arg::AWAITS {
-                        description.awaited.push(std::any::type_name::<$arg>());
-                    }
-                    description.wants_peer |= $arg::PEER;
-                    description.takes_connect |= $arg::CONNECT;
-                    description.is_service |= $arg::SERVICE;
-                    $arg::requires(&mut description.requirements);
-                )*
+                $(description.takes::<$arg>();)*
             }
         }
 

@@ -12,13 +12,14 @@ mod function;
 mod lookup;
 mod options;
 
+use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 #[cfg(feature = "openapi")]
 use super::described::Documentation;
-use super::extract::{BodyUse, Requirements};
+use super::extract::{BodyUse, FromRequest, Requirements};
 use super::outcome::Outcome;
 use super::prepared::Template;
 use super::request::Request;
@@ -211,7 +212,15 @@ pub struct Description {
 
 impl Description {
     pub(in crate::app) fn of<M>(handler: &impl Handler<M>) -> Self {
-        let mut description = Description {
+        let mut description = Description::new();
+        handler.describe(&mut description);
+        description
+    }
+
+    /// A function of its own, like [`Description::takes`]: an application has many handlers of few types of arguments.
+    #[inline(never)]
+    fn new() -> Self {
+        Description {
             kind: Kind::Inline,
             bodies: Vec::new(),
             awaited: Vec::new(),
@@ -224,9 +233,22 @@ impl Description {
             fixed: None,
             #[cfg(feature = "openapi")]
             documentation: Documentation::default(),
-        };
-        handler.describe(&mut description);
-        description
+        }
+    }
+
+    /// Its handler takes an `A`.
+    #[inline(never)]
+    fn takes<A: FromRequest>(&mut self) {
+        if A::BODY != BodyUse::None {
+            self.bodies.push((type_name::<A>(), A::BODY));
+        }
+        if A::AWAITS {
+            self.awaited.push(type_name::<A>());
+        }
+        self.wants_peer |= A::PEER;
+        self.takes_connect |= A::CONNECT;
+        self.is_service |= A::SERVICE;
+        A::requires(&mut self.requirements);
     }
 }
 

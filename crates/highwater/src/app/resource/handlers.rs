@@ -72,7 +72,7 @@ pub(super) fn awaited<R: ResourceAsync>(resource: Arc<R>, settings: Settings) ->
 }
 
 fn route<M: 'static>(method: Method, handler: impl Handler<M>) -> Route {
-    Route::new(Some(vec![method]), String::new(), handler)
+    Route::of(handler).on(&[method])
 }
 
 macro_rules! at_once {
