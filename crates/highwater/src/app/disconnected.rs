@@ -1,6 +1,5 @@
 //! How does a handler learn that its client has disconnected?
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -50,8 +49,15 @@ struct Shared(Mutex<State>);
 #[derive(Default)]
 struct State {
     is_told: bool,
-    wakers: BTreeMap<u64, Waker>,
+    /// By their numbers, which grow.
+    wakers: Vec<(u64, Waker)>,
     numbers: u64,
+}
+
+impl State {
+    fn find(&self, number: u64) -> Result<usize, usize> {
+        self.wakers.binary_search_by_key(&number, |(other, _)| *other)
+    }
 }
 
 impl Shared {
@@ -78,7 +84,7 @@ impl Disconnected {
             state.is_told = true;
             std::mem::take(&mut state.wakers)
         };
-        wakers.into_values().for_each(Waker::wake);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 }
 
@@ -95,7 +101,10 @@ impl Future for Disconnected {
             state.numbers += 1;
             state.numbers
         });
-        state.wakers.insert(number, context.waker().clone());
+        match state.find(number) {
+            Ok(index) => state.wakers[index].1.clone_from(context.waker()),
+            Err(index) => state.wakers.insert(index, (number, context.waker().clone())),
+        }
         Poll::Pending
     }
 }
@@ -109,7 +118,9 @@ impl Clone for Disconnected {
 impl Drop for Disconnected {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            let waker = self.shared.lock().wakers.remove(&number);
+            let mut state = self.shared.lock();
+            let waker = state.find(number).ok().map(|index| state.wakers.remove(index));
+            drop(state);
             drop(waker); // Outside of the lock: dropping it may drop a task of the application.
         }
     }

@@ -6,7 +6,6 @@
 //! Invariants: one kind and one help text per name; one source per name and label values; no name
 //! that the server itself uses.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -120,15 +119,16 @@ type Labels = Vec<(String, String)>;
 struct Family {
     help: String,
     kind: Kind,
-    samples: BTreeMap<Labels, Source>,
+    /// By their labels.
+    samples: Vec<(Labels, Source)>,
 }
 
 /// The application's metrics, by name.
 #[derive(Default)]
 pub(super) struct Registry {
-    /// Replaced as a whole when a metric is added, so that a scrape holds no lock while it calls
+    /// By their names. Replaced as a whole when a metric is added, so that a scrape holds no lock while it calls
     /// the application.
-    families: RwLock<Arc<BTreeMap<String, Family>>>,
+    families: RwLock<Arc<Vec<(String, Family)>>>,
 }
 
 impl Registry {
@@ -179,19 +179,23 @@ impl Registry {
         let labels: Labels =
             labels.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut families = self.families.write().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = BTreeMap::clone(&families);
-        let family = changed.entry(name.to_owned()).or_insert_with(|| Family {
-            help: help.to_owned(),
-            kind,
-            samples: BTreeMap::new(),
+        let mut changed = Vec::clone(&families);
+        let place = changed.binary_search_by(|(other, _)| other.as_str().cmp(name));
+        let place = place.unwrap_or_else(|place| {
+            let family = Family { help: help.to_owned(), kind, samples: Vec::new() };
+            changed.insert(place, (name.to_owned(), family));
+            place
         });
-        let names_differ =
-            |other: &Labels| !other.iter().map(|l| &l.0).eq(labels.iter().map(|l| &l.0));
-        if family.kind != kind || family.help != help || family.samples.keys().any(names_differ) {
+        let family = &mut changed[place].1;
+        let names_differ = |(other, _): &(Labels, Source)| {
+            !other.iter().map(|l| &l.0).eq(labels.iter().map(|l| &l.0))
+        };
+        if family.kind != kind || family.help != help || family.samples.iter().any(names_differ) {
             return Err(MetricError::Mismatch(name.to_owned()));
         }
-        if family.samples.insert(labels, source).is_some() {
-            return Err(MetricError::Duplicate(name.to_owned()));
+        match family.samples.binary_search_by(|(other, _)| other.cmp(&labels)) {
+            Ok(_) => return Err(MetricError::Duplicate(name.to_owned())),
+            Err(place) => family.samples.insert(place, (labels, source)),
         }
         *families = Arc::new(changed);
         Ok(())
@@ -214,7 +218,7 @@ impl Registry {
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let families = self.families.read().unwrap_or_else(PoisonError::into_inner);
-        f.debug_list().entries(families.keys()).finish()
+        f.debug_list().entries(families.iter().map(|(name, _)| name)).finish()
     }
 }
 

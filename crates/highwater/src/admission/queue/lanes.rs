@@ -43,8 +43,8 @@ pub(super) type Pop<T> = fn(&mut VecDeque<Entry<T>>) -> Option<Entry<T>>;
 
 impl<T> Lane<T> {
     /// Whether it has several entries, and when its oldest was ready.
-    fn age(&self) -> Option<(bool, Instant)> {
-        self.entries.front().map(|entry| (self.entries.len() > 1, entry.ready))
+    fn age(&self) -> Option<(bool, u64)> {
+        self.entries.front().map(|entry| (self.entries.len() > 1, entry.ready.as_nanos()))
     }
 }
 
@@ -55,8 +55,8 @@ pub(super) struct Lanes<T> {
     of_client: BTreeMap<Option<ClientKey>, u64>,
     /// Lanes by the start of their places; those of one start in the order in which they came.
     by_start: BTreeSet<(u64, u64)>,
-    /// Lanes by the age of their first entries: those with one entry, and those with several.
-    by_age: [BTreeSet<(Instant, u64)>; 2],
+    /// Lanes by the age of their first entries, in nanoseconds: those with one entry, and those with several.
+    by_age: [BTreeSet<(u64, u64)>; 2],
     /// Lanes so far.
     numbers: u64,
     len: usize,
@@ -130,7 +130,7 @@ impl<T> Lanes<T> {
         let client = (!place.is_strangers()).then_some(client);
         self.of_client.insert(client, number);
         self.by_start.insert((place.start, number));
-        self.by_age[0].insert((entry.ready, number));
+        self.by_age[0].insert((entry.ready.as_nanos(), number));
         let entries = VecDeque::from([entry]);
         self.lanes.insert(number, Lane { place, entries, client, is_running: false });
     }
@@ -153,6 +153,7 @@ impl<T> Lanes<T> {
             None => (true, one.first()?),
         };
         let is_ahead = self.lanes.get(&number)?.place.is_ahead;
+        let ready = Instant::from_nanos(ready);
         if !is_refused(Oldest { ready, is_alone, is_ahead }) {
             return None;
         }
@@ -169,7 +170,8 @@ impl<T> Lanes<T> {
         if self.len == 0 {
             return None;
         }
-        self.by_age.iter().filter_map(BTreeSet::first).min().copied()
+        let (ready, number) = *self.by_age.iter().filter_map(BTreeSet::first).min()?;
+        Some((Instant::from_nanos(ready), number))
     }
 
     /// What waits in a lane.
@@ -234,7 +236,7 @@ impl<T> Lanes<T> {
     }
 
     /// A lane's oldest entry, or their number, may have changed.
-    fn update_age(&mut self, number: u64, before: Option<(bool, Instant)>) {
+    fn update_age(&mut self, number: u64, before: Option<(bool, u64)>) {
         let now = self.lanes.get(&number).and_then(Lane::age);
         if now == before {
             return;
