@@ -50,7 +50,7 @@ const CORE_DEPENDENCIES: &[&str] = &["bytes"];
 
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
 const MODULES: &[&[&str]] = &[
-    &["choice", "content", "escape", "proxies", "secret"],
+    &["choice", "content", "escape", "proxies", "secret", "thread"],
     &["logging", "machine"],
     &["cache", "metrics"],
     &["admission"],

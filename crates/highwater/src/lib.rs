@@ -139,6 +139,7 @@ pub mod sim;
 pub mod sse;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod thread;
 #[cfg(feature = "tower")]
 pub mod tower;
 pub mod websocket;

@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use highwater_sys::capability::{self, Capability};
@@ -71,8 +70,7 @@ impl Writer {
 
     fn start(&self) -> bool {
         let shared = Arc::clone(&self.shared);
-        let thread = thread::Builder::new().name("highwater-log".to_owned());
-        thread.spawn(move || shared.run()).is_ok()
+        crate::thread::start("highwater-log", Box::new(move || shared.run())).is_ok()
     }
 
     /// Waits until every line queued so far is written, for `patience` at most.
@@ -157,7 +155,7 @@ mod tests {
         writer.write("first\n".to_owned());
         // Until the thread holds the first line, it still has a place in the queue.
         while !writer.shared.queue().writing {
-            thread::yield_now();
+            std::thread::yield_now();
         }
         for number in 0..LINES_MAX + 3 {
             writer.write(format!("{number}\n"));

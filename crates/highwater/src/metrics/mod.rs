@@ -328,8 +328,7 @@ impl Metrics {
                 thread::park_timeout(sampler::PERIOD);
             }
         };
-        // Linux keeps 15 bytes of a name.
-        let thread = thread::Builder::new().name("hw-sampler".to_owned()).spawn(run)?;
+        let thread = crate::thread::start("hw-sampler", Box::new(run))?;
         Ok(Sampler { stop, thread: Some(thread) })
     }
 

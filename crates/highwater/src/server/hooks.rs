@@ -12,7 +12,6 @@ use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater_sys::Waker;
@@ -32,7 +31,8 @@ pub(super) struct Hooks {
     tasks: Arc<Tasks>,
     /// Dropped, or used, when the server has drained.
     finish: Option<oneshot::Sender<()>>,
-    ended: mpsc::Receiver<()>,
+    /// Closed when the thread has ended.
+    ended: mpsc::Receiver<Result<(), String>>,
     stop_time_max: Duration,
 }
 
@@ -62,18 +62,21 @@ impl Hooks {
         let (draining, tasks) = (Draining::new(), Arc::new(Tasks::default()));
         let (finish, finished) = oneshot::channel();
         let (tell, started) = mpsc::sync_channel(1);
-        let (end, ended) = mpsc::sync_channel(1);
+        let end = tell.clone();
         let life = Life { draining: draining.clone(), tasks: Arc::clone(&tasks), started: tell };
-        let thread = thread::Builder::new().name("highwater-hooks".into());
-        let spawned = thread.spawn(move || {
+        let run = move || {
             life.run(hooks, finished);
-            let _ = end.send(()); // Nobody may wait for it any more.
-        });
-        spawned.map_err(ServerError::Worker)?;
+            drop(end);
+        };
+        crate::thread::start("highwater-hooks", Box::new(run)).map_err(ServerError::Worker)?;
         match started.recv_timeout(start_time_max.saturating_add(stop_time_max)) {
-            Ok(Ok(())) => {
-                Ok(Some(Hooks { draining, tasks, finish: Some(finish), ended, stop_time_max }))
-            }
+            Ok(Ok(())) => Ok(Some(Hooks {
+                draining,
+                tasks,
+                finish: Some(finish),
+                ended: started,
+                stop_time_max,
+            })),
             Ok(Err(reason)) => Err(ServerError::Hook(reason)),
             Err(_) => Err(ServerError::Hook(
                 "a start hook blocks its thread, and does not return; run what blocks in \
@@ -103,7 +106,7 @@ impl Hooks {
         let Some(finish) = self.finish.take() else { return };
         self.drain();
         let _ = finish.send(());
-        if self.ended.recv_timeout(self.stop_time_max).is_err() {
+        if self.ended.recv_timeout(self.stop_time_max) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::error!(
                 instead = "run what blocks in tokio::task::spawn_blocking",
                 "a stop hook or background task blocks its thread, and is left behind",

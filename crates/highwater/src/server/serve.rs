@@ -6,7 +6,6 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread;
 
 use highwater_sys::signal::Signals;
 use tokio::sync::oneshot;
@@ -98,16 +97,16 @@ async fn run(serve: Serve) -> Result<(), ServerError> {
     let stopper = Arc::clone(&asked.0);
     let (report, mut outcome) = oneshot::channel();
     // Starting, looking after the workers and draining block: that is not for a runtime's thread.
-    let thread = thread::Builder::new().name("highwater-serve".into());
-    let spawned = thread.spawn(move || {
+    let looking_after = move || {
         let (signals_of, stopper) = (signals.as_ref(), Some(&*stopper));
         let ends = Ends { signals: signals_of, stopper, ..Ends::default() };
         let served = server.start().and_then(|running| running.until(ends));
         drop(signals);
         // The receiver may be gone.
         let _ = report.send(served);
-    });
-    spawned.map_err(ServerError::Worker)?;
+    };
+    crate::thread::start("highwater-serve", Box::new(looking_after))
+        .map_err(ServerError::Worker)?;
     poll_fn(|context| {
         if let Poll::Ready(outcome) = Pin::new(&mut outcome).poll(context) {
             return Poll::Ready(outcome.unwrap_or_else(|_| Err(gone())));

@@ -1,12 +1,11 @@
 //! The threads of the workers of one listening address: starting, waking and stopping them, and noticing one
 //! that died.
 
-use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use highwater_sys::capability::{self, Capability};
@@ -108,21 +107,44 @@ pub(super) struct Workers {
 
 struct Member {
     inbox: Arc<Inbox>,
-    has_ended: Arc<AtomicBool>,
-    thread: JoinHandle<io::Result<()>>,
+    report: Arc<Report>,
+    thread: JoinHandle<()>,
+}
+
+/// What a worker's thread says of itself.
+#[derive(Default)]
+struct Report {
+    /// Once it accepts.
+    inbox: OnceLock<Arc<Inbox>>,
+    /// Once it has ended.
+    outcome: OnceLock<io::Result<()>>,
+}
+
+impl Report {
+    fn has_ended(&self) -> bool {
+        self.outcome.get().is_some()
+    }
+}
+
+/// Waits for a thread's end, and takes its outcome.
+fn join(thread: JoinHandle<()>, report: Arc<Report>) -> io::Result<()> {
+    let joined = thread.join();
+    let outcome = Arc::into_inner(report).and_then(|report| report.outcome.into_inner());
+    joined.ok().and(outcome).unwrap_or_else(|| Err(io::Error::other("it panicked")))
 }
 
 /// How a worker reports that it accepts.
 pub(super) struct Ready<'t> {
-    tell: mpsc::SyncSender<Arc<Inbox>>,
-    has_begun: &'t Cell<bool>,
+    report: &'t Report,
+    /// The thread that starts the worker, and waits for this.
+    starter: &'t Thread,
 }
 
 impl Ready<'_> {
     pub(super) fn tell(&self, inbox: &Arc<Inbox>) {
-        self.has_begun.set(true);
-        let sent = self.tell.send(Arc::clone(inbox));
-        debug_assert!(sent.is_ok(), "the thread that starts a worker waits for this");
+        let told = self.report.inbox.set(Arc::clone(inbox));
+        debug_assert!(told.is_ok(), "a worker begins once");
+        self.starter.unpark();
     }
 }
 
@@ -142,34 +164,33 @@ impl Workers {
     where
         F: FnOnce(&Ready<'_>) -> io::Result<()> + Send + 'static,
     {
-        let (tell, started) = mpsc::sync_channel(1);
-        let watch = Arc::clone(&self.watch);
-        let has_ended = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&has_ended);
-        let builder = thread::Builder::new().name(name.clone());
-        let spawned = builder.spawn(move || {
-            let has_begun = Cell::new(false);
-            let ready = Ready { tell, has_begun: &has_begun };
-            let outcome = caught(|| body(&ready));
+        let (report, starter) = (Arc::new(Report::default()), thread::current());
+        let (own, watch, called) = (Arc::clone(&report), Arc::clone(&self.watch), name.clone());
+        let run = move || {
+            let outcome = caught(|| body(&Ready { report: &own, starter: &starter }));
             if let Err(error) = &outcome
-                && has_begun.get()
+                && own.inbox.get().is_some()
             {
-                watch.failed(&name, error);
+                watch.failed(&called, error);
             }
-            ended.store(true, Ordering::SeqCst);
+            let _ = own.outcome.set(outcome); // It ends once.
+            starter.unpark();
             watch.waker.wake();
-            outcome
-        });
-        let thread = spawned.map_err(ServerError::Worker)?;
-        match started.recv() {
-            Ok(inbox) => {
-                self.members.push(Member { inbox, has_ended, thread });
-                Ok(())
+        };
+        let thread = crate::thread::start(&name, Box::new(run)).map_err(ServerError::Worker)?;
+        loop {
+            // In this order: it may have begun and ended meanwhile.
+            let has_ended = report.has_ended();
+            if let Some(inbox) = report.inbox.get().cloned() {
+                self.members.push(Member { inbox, report, thread });
+                return Ok(());
             }
-            Err(mpsc::RecvError) => Err(ServerError::Worker(match thread.join() {
-                Ok(Err(error)) => error,
-                _ => io::Error::other("a worker ended before it began"),
-            })),
+            if has_ended {
+                let early = || io::Error::other("a worker ended before it began");
+                let error = join(thread, report).err().unwrap_or_else(early);
+                return Err(ServerError::Worker(error));
+            }
+            thread::park();
         }
     }
 
@@ -214,7 +235,7 @@ impl Workers {
 
     /// Whether all workers have ended, one way or another.
     pub(super) fn has_ended(&self) -> bool {
-        self.members.iter().all(|member| member.has_ended.load(Ordering::SeqCst))
+        self.members.iter().all(|member| member.report.has_ended())
     }
 
     /// Joins the threads that have ended, and returns an error if one of them failed. Threads that have not
@@ -222,10 +243,8 @@ impl Workers {
     pub(super) fn join(&mut self) -> io::Result<()> {
         let mut outcome = Ok(());
         for member in self.members.drain(..) {
-            if member.has_ended.load(Ordering::SeqCst) {
-                let ended = member.thread.join();
-                outcome =
-                    outcome.and(ended.unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+            if member.report.has_ended() {
+                outcome = outcome.and(join(member.thread, member.report));
             } else {
                 tracing::warn!(
                     instead = "a handler that takes long belongs in blocking(…)",

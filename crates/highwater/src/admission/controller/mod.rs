@@ -442,7 +442,7 @@ impl Control {
                 pause = controller.tick(Instant::ZERO + origin.elapsed());
             }
         };
-        let thread = thread::Builder::new().name("highwater-limit".to_owned()).spawn(run)?;
+        let thread = crate::thread::start("highwater-limit", Box::new(run))?;
         Ok(Control { stop, thread: Some(thread) })
     }
 }

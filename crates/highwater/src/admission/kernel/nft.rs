@@ -14,7 +14,6 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::thread;
 use std::time::Duration;
 
 use highwater_sys::capability::{self, Capability};
@@ -124,7 +123,7 @@ fn follow(output: PipeReader) -> io::Result<Receiver<String>> {
             }
         }
     };
-    thread::Builder::new().name("highwater-nft".to_owned()).spawn(read)?;
+    crate::thread::start("highwater-nft", Box::new(read))?;
     Ok(lines)
 }
 

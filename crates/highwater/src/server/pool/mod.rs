@@ -332,7 +332,7 @@ impl Shared {
     fn start_thread(self: &Arc<Self>, state: &mut State) -> bool {
         let shared = Arc::clone(self);
         let name = format!("hw-pool-{}", state.threads);
-        let started = thread::Builder::new().name(name).spawn(move || shared.run());
+        let started = crate::thread::start(&name, Box::new(move || shared.run()));
         if let Err(error) = &started {
             rate_limited!(
                 WARN,
@@ -352,10 +352,9 @@ impl Shared {
             self.keeping.notify_one();
         } else if !state.has_keeper {
             let shared = Arc::clone(self);
-            let name = "hw-keeper".to_owned();
             // Without it, the pool works with the threads that it has; the next job tries again.
             state.has_keeper =
-                thread::Builder::new().name(name).spawn(move || shared.keep()).is_ok();
+                crate::thread::start("hw-keeper", Box::new(move || shared.keep())).is_ok();
         }
     }
 

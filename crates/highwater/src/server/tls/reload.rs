@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -100,7 +100,7 @@ impl Reloader {
                 }
             }
         };
-        let thread = thread::Builder::new().name("hw-certificates".into()).spawn(body)?;
+        let thread = crate::thread::start("hw-certificates", Box::new(body))?;
         Ok(Reloader { ask: Mutex::new(Some(ask)), thread: Some(thread) })
     }
 
