@@ -50,7 +50,7 @@ impl Problem {
             status: status.as_u16(),
             detail: error.message().to_owned(),
             code: error.code(),
-            errors: error.details().and_then(|details| serde_json::from_str(details).ok()),
+            errors: error.details().and_then(|details| details.parse().ok()),
         }
     }
 }

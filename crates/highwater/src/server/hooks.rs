@@ -186,9 +186,12 @@ impl Life {
 
     fn begin(&self, (name, task): (String, Task)) -> Begun {
         let (draining, left) = (self.draining.clone(), Left(Arc::clone(&self.tasks)));
-        let body = tokio::task::spawn_local(async move { task(draining).await });
+        let body = spawn(Box::pin(async move {
+            task(draining).await;
+            Ok(())
+        }));
         let (abort, shown) = (body.abort_handle(), name.clone());
-        let watched = tokio::task::spawn_local(async move {
+        let watched = spawn(Box::pin(async move {
             let _left = left;
             if let Err(error) = body.await
                 && error.is_panic()
@@ -199,7 +202,8 @@ impl Life {
                     "a background task panicked"
                 );
             }
-        });
+            Ok(())
+        }));
         Begun { name, body: abort, watched }
     }
 }
@@ -209,7 +213,7 @@ struct Begun {
     name: String,
     body: AbortHandle,
     /// Ends after it.
-    watched: JoinHandle<()>,
+    watched: JoinHandle<Result<(), BoxError>>,
 }
 
 /// A task that has not ended.
@@ -223,6 +227,11 @@ impl Drop for Left {
             waker.wake();
         }
     }
+}
+
+/// A task on this thread. All tasks of hooks have one type, so that Tokio's part is compiled once for them.
+fn spawn(body: Done) -> JoinHandle<Result<(), BoxError>> {
+    tokio::task::spawn_local(body)
 }
 
 /// Runs stop hooks, the last one first.
@@ -243,7 +252,7 @@ async fn once(
 ) -> Result<(), String> {
     let begun = Instant::now();
     // A task of its own, so that a panic ends only that.
-    let mut task = tokio::task::spawn_local(async move { hook().await });
+    let mut task = spawn(Box::pin(async move { hook().await }));
     let outcome: Result<Result<Result<(), BoxError>, JoinError>, _> =
         tokio::time::timeout(time_max, &mut task).await;
     match outcome {

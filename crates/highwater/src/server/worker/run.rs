@@ -14,7 +14,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{self, Poll, Waker};
@@ -125,6 +125,16 @@ pub(crate) fn runtime() -> io::Result<LocalRuntime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())
 }
 
+/// Runs a future in `runtime`, and drops it there. In a box without its type, so that Tokio's part is compiled once, not for
+/// each driver.
+fn block_on<R>(runtime: &LocalRuntime, future: impl Future<Output = R>) -> R {
+    let mut result = None;
+    let run: Pin<Box<dyn Future<Output = ()> + '_>> =
+        Box::pin(async { result = Some(future.await) });
+    runtime.block_on(run);
+    result.expect("the future has ended")
+}
+
 /// Makes the application's state for `worker`, inside `runtime` if there is one.
 ///
 /// # Errors
@@ -139,7 +149,7 @@ pub(crate) fn context(
     let submit = Rc::new(move |task| pool.submit(task).map_err(|Full(task)| task));
     let made = app.worker_context(worker, submit);
     let context = match runtime {
-        Some(runtime) => runtime.block_on(made),
+        Some(runtime) => block_on(runtime, made),
         // Without a runtime no initializer may wait: one that waits makes the application ask for a runtime.
         None => match pin!(made).poll(&mut task::Context::from_waker(Waker::noop())) {
             Poll::Ready(context) => context,
@@ -182,7 +192,7 @@ fn in_tokio<D: Driver<Error = io::Error> + External, P: Protocol>(
 ) -> io::Result<()> {
     let tasks = runtime.metrics();
     worker.set_runtime(true);
-    runtime.block_on(async {
+    block_on(runtime, async {
         let mut worker = worker;
         let mut readiness = Readiness::of(&worker.driver)?;
         let mut looked_at = worker.now();
