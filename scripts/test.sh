@@ -127,8 +127,14 @@ check_fuzz() {
   CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/fuzz cargo check --manifest-path fuzz/Cargo.toml --bins --locked --quiet
 }
 
+# An example is among what is documented for what it brings with it: the features that dependencies have for tests and examples.
+# They have been checked with these (step "lints"), and are not once more with fewer. Libraries and programs of one name have one
+# folder, and so are not documented at once.
 check_documentation() {
-  RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+  local kind
+  for kind in --lib --bins; do
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps "$kind" --example hello --locked --quiet || return 1
+  done
 }
 
 # The program that the tests run: with the assertions of debug builds, and built already.
