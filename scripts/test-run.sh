@@ -29,6 +29,7 @@ lane_of() {
     highwater-core/* | highwater-journal/* | highwater-ui/* | highwater-batcher/simulation) echo computing ;;
     highwater/inbox_model | highwater/cache_model | highwater-cli/book | highwater-cli/look) echo computing ;;
     highwater-tests/conformance_core | highwater-tests/conformance_sim | highwater-tests/layering | highwater-tests/tidy) echo computing ;;
+    highwater-instructions/instructions) echo computing ;;
     # It has one, but every timeout of that is ten minutes.
     highwater-tests/conformance_drivers) echo computing ;;
     # The kernel's queues and timers, in unit tests, too.

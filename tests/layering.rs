@@ -37,6 +37,7 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-example-recipes", Some(&["highwater"])),
     ("highwater-example-small", Some(&["highwater"])),
     ("highwater-tests", None),
+    ("highwater-instructions", Some(&["highwater", "highwater-arena", "highwater-core"])),
     ("highwater-skip", Some(&[])),
     ("highwater-testkit", Some(&["highwater-core", "highwater-skip"])),
     ("highwater-ui", Some(&["highwater"])),
