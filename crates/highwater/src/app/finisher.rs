@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::error::Error;
-use super::guard;
+use super::guard::{self, Panic};
 use super::into_response::IntoResponse;
 use super::request::{Application, OwnedRequest, Request};
 use super::response::Response;
@@ -77,51 +77,29 @@ where
     type Output = Response;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
-        let this = self.project();
-        poll_guarded(this.future, this.finisher, context)
+        let mut this = self.project();
+        let mut answer = None;
+        let polled = guard::guarded(|| {
+            let future = this.future.as_mut().as_pin_mut().expect("it is polled until it is ready");
+            if let Poll::Ready(response) = future.poll(context) {
+                answer = Some(response.into_response());
+                // The remaining values are dropped here, where a panic is an error, too.
+                this.future.set(None);
+            }
+        });
+        let answer = match (polled, answer) {
+            (Err(panic), _) => Err(failed(panic, &mut || this.future.set(None))),
+            (Ok(()), Some(response)) => Ok(response),
+            (Ok(()), None) => return Poll::Pending,
+        };
+        let finisher = this.finisher.take().expect("it is polled until it is ready");
+        Poll::Ready(finisher.finish(answer))
     }
 }
 
-/// A future whose type is forgotten, so that what guards it is compiled once, not for each handler.
-trait Running {
-    /// Polls it. When it is ready, its response is the `answer`, and the remaining values are dropped.
-    fn run(self: Pin<&mut Self>, context: &mut Context<'_>, answer: &mut Option<Response>);
-
-    /// Drops the remaining values.
-    fn end(self: Pin<&mut Self>);
-}
-
-impl<F> Running for Option<F>
-where
-    F: Future<Output: IntoResponse>,
-{
-    fn run(mut self: Pin<&mut Self>, context: &mut Context<'_>, answer: &mut Option<Response>) {
-        let future = self.as_mut().as_pin_mut().expect("it is polled until it is ready");
-        if let Poll::Ready(response) = future.poll(context) {
-            *answer = Some(response.into_response());
-            self.end();
-        }
-    }
-
-    fn end(mut self: Pin<&mut Self>) {
-        self.set(None);
-    }
-}
-
-fn poll_guarded(
-    mut running: Pin<&mut dyn Running>,
-    finisher: &mut Option<ResponseFinisher>,
-    context: &mut Context<'_>,
-) -> Poll<Response> {
-    let mut answer = None;
-    let answer = match guarded(|| running.as_mut().run(context, &mut answer)) {
-        Ok(()) => match answer {
-            Some(response) => Ok(response),
-            None => return Poll::Pending,
-        },
-        // The remaining values are dropped here, where a panic is an error, too.
-        Err(error) => guarded(|| running.end()).and(Err(error)),
-    };
-    let finisher = finisher.take().expect("it is polled until it is ready");
-    Poll::Ready(finisher.finish(answer))
+/// The error that a panic is, or one in dropping the remaining values. Compiled once, not for each handler.
+#[cold]
+fn failed(panic: Panic, end: &mut dyn FnMut()) -> Error {
+    let error = Error::internal(panic);
+    guarded(end).err().unwrap_or(error)
 }
