@@ -3,9 +3,12 @@
 use std::io::{BufRead as _, BufReader, Read};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::PATIENCE;
+
+/// How long the last lines of a program that has ended may take.
+const LAST_LINES: Duration = Duration::from_secs(5);
 
 /// The lines that a program has written to standard error, as they come.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +50,13 @@ impl Log {
     /// Everything.
     pub(crate) fn said(&self) -> String {
         self.lines().all.join("\n")
+    }
+
+    /// Waits until its last line is here: the program has ended, but its lines come by another thread. Not for long, as a
+    /// process that it has started may keep its standard error open.
+    pub(crate) fn wait_for_end(&self) {
+        let is_open = |lines: &mut Lines| !lines.has_ended;
+        drop(self.0.1.wait_timeout_while(self.lines(), LAST_LINES, is_open));
     }
 
     /// Takes everything so far for seen.

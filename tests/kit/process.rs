@@ -237,6 +237,9 @@ impl Process {
             status = self.child.try_wait().expect("it is our child");
             status.is_some()
         });
+        if status.is_some() {
+            self.log.wait_for_end();
+        }
         status
     }
 
