@@ -47,7 +47,7 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
 const FOR_TESTS: &[&str] = &["highwater-skip", "highwater-testkit", "highwater-core"];
 
 /// What the core may depend on at all: buffers, and vectors to look at bytes with. The latter's functions are only names for
-/// instructions, and without it the core would have `unsafe`, or take twice as many instructions for a head.
+/// instructions; without it the core would have `unsafe`, or more instructions for a head (book/changes.md).
 const CORE_DEPENDENCIES: &[&str] = &["bytes", "safe_arch"];
 
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.

@@ -109,7 +109,7 @@ fn threads(
     let mut server = Server::start(program, &folder.0, port)?;
     let talked = talk(&mut server, port, (request(name, shape).as_bytes(), shape), times);
     talked.map_err(|error| format!("{}: {error}", program.display()))?;
-    server.stop()?;
+    server.write_counts()?;
     let mut threads = BTreeMap::new();
     for file in fs::read_dir(&folder.0).map_err(|error| error.to_string())?.flatten() {
         let text = fs::read_to_string(file.path()).map_err(|error| error.to_string())?;
@@ -239,9 +239,9 @@ impl Server {
             .map_err(|error| format!("valgrind: {error}; scripts/test-deps.sh installs it"))
     }
 
-    /// Has the counts written, and ends it. Not by a signal to the server: Valgrind 3.19 dies of one that comes while another
+    /// Has the counts written. Ending the server by a signal would do it, too, but Valgrind 3.19 dies of one that comes while another
     /// thread is in a system call.
-    fn stop(&mut self) -> Result<(), String> {
+    fn write_counts(&self) -> Result<(), String> {
         let told = Command::new("callgrind_control")
             .args(["--dump", &self.0.id().to_string()])
             .stdin(Stdio::null())

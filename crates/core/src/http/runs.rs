@@ -10,14 +10,14 @@ use vector::Block;
 use words::Block;
 
 /// Where the first byte from `from` on is that is neither a letter nor `-`: mostly that is where the name of a field ends.
-/// 0 if that is not known so quickly, as with fewer than sixteen bytes in all.
+/// 0 with fewer than sixteen bytes in all.
 #[inline(always)]
 pub(crate) fn letters_end(bytes: &[u8], from: usize) -> usize {
-    first(bytes, from, letters, |_| true)
+    first(bytes, from, not_of_names, |_| true)
 }
 
 /// Where the first control character from `from` on is, the tab among them: mostly that is where the value of a field ends.
-/// 0 if that is not known so quickly.
+/// 0 with fewer than sixteen bytes in all.
 #[inline(always)]
 pub(crate) fn text_end(bytes: &[u8], from: usize) -> usize {
     first(bytes, from, controls, |_| true)
@@ -26,7 +26,7 @@ pub(crate) fn text_end(bytes: &[u8], from: usize) -> usize {
 /// Where the run of token bytes from `from` on ends. Names of fields are letters and `-`, mostly.
 #[inline]
 pub(crate) fn token_end(bytes: &[u8], from: usize) -> usize {
-    end(bytes, from, TOKEN, letters)
+    end(bytes, from, TOKEN, not_of_names)
 }
 
 /// Where the run of bytes that a field's value may have ends.
@@ -55,7 +55,7 @@ pub(crate) fn target_end(bytes: &[u8], from: usize) -> usize {
 #[inline]
 pub(super) fn host_run(bytes: &[u8]) -> usize {
     end(bytes, 0, HOST, |block| {
-        !(block.letters() | block.between(b'0', b'9') | block.between(b'-', b'.'))
+        !(letters(block) | block.between(b'0', b'9') | block.between(b'-', b'.'))
     })
 }
 
@@ -91,9 +91,16 @@ pub(crate) fn path_end(target: &[u8]) -> Option<usize> {
     (at < target.len()).then_some(at)
 }
 
+/// What few names of fields have: neither letters nor `-`.
+#[inline(always)]
+fn not_of_names(block: Block) -> u32 {
+    !(letters(block) | block.equal(b'-'))
+}
+
+/// Letters, in any case.
 #[inline(always)]
 fn letters(block: Block) -> u32 {
-    !(block.letters() | block.equal(b'-'))
+    block.or(0x20).between(b'a', b'z')
 }
 
 #[inline(always)]
@@ -205,11 +212,6 @@ mod vector {
         }
 
         #[inline(always)]
-        pub(super) fn letters(self) -> u32 {
-            self.or(0x20).between(b'a', b'z')
-        }
-
-        #[inline(always)]
         pub(super) fn beyond_ascii(self) -> u32 {
             mask(self.0)
         }
@@ -262,11 +264,6 @@ mod words {
         #[inline(always)]
         pub(super) fn between(self, first: u8, last: u8) -> u32 {
             mask(self.0.map(|word| beyond(word, first - 1) & !(beyond(word, last) | word)))
-        }
-
-        #[inline(always)]
-        pub(super) fn letters(self) -> u32 {
-            self.or(0x20).between(b'a', b'z')
         }
 
         #[inline(always)]
@@ -369,7 +366,7 @@ mod tests {
                 block.up_to(b'#'),
                 block.up_to(0),
                 block.between(b'0', b'9'),
-                block.letters(),
+                block.or(0x20).between(b'a', b'z'),
                 block.beyond_ascii(),
                 block.or(0x40).equal(0x7f),
             ]
