@@ -57,6 +57,7 @@
 //! Invariants: without waiting requests, a queue is standing for no longer than a patience. Neither
 //! a single burst of any size nor a queue of at most [`CROWD`] requests makes a queue standing.
 
+use core::mem;
 use core::time::Duration;
 
 use super::growth::Growth;
@@ -72,7 +73,7 @@ use crate::time::Instant;
 /// `tests/overload` notice a wrong value.
 const WINDOW_SHARE: u32 = 32;
 
-/// A window lasts at least this many times its longest turn, and the short target at least this
+/// A window lasts at least this many times its longest turn without its input, and the short target at least this
 /// many requests: what arrives during one slow request is not yet growth, and a queue of one or two
 /// requests is not an overload. A guess; `chance_is_no_overload` notices a wrong value, with requests
 /// of 300 ms.
@@ -139,6 +140,8 @@ pub struct Standing {
     /// The current window, the longest turn in it, and how many windows in a row have shown growth.
     window: Window,
     longest: Duration,
+    /// How much of the current turn was input.
+    input: Duration,
     growing: u32,
     /// The same for steep growth.
     steep: u32,
@@ -183,6 +186,7 @@ impl Standing {
             started: 0,
             window,
             longest: Duration::ZERO,
+            input: Duration::ZERO,
             growing: 0,
             steep: 0,
             excess: None,
@@ -261,6 +265,13 @@ impl Standing {
         self.leavers[class].on_leave(wait);
     }
 
+    /// In this turn the worker read input for so long before it could start one of the requests that waited. Much input makes
+    /// a turn long, and is not a slow request.
+    #[cold]
+    pub fn on_input(&mut self, took: Duration) {
+        self.input = took;
+    }
+
     /// Takes in one turn. Returns whether the queue is now standing.
     #[inline]
     pub fn on_turn(&mut self, turn: &Turn) -> bool {
@@ -323,7 +334,8 @@ impl Standing {
         if self.drops_abandoned() {
             self.window.dropped += u64::from(turn.abandoned);
         }
-        self.longest = self.longest.max(turn.ended - busy_from);
+        let input = mem::take(&mut self.input);
+        self.longest = self.longest.max((turn.ended - busy_from).saturating_sub(input));
         let length = (self.patience / WINDOW_SHARE).max(self.longest.saturating_mul(REQUESTS));
         if turn.ended - self.window.began >= length {
             let came = self.window.came(turn.waiting);
@@ -373,7 +385,7 @@ impl Standing {
     fn watch_from(&mut self, began: Instant) {
         self.is_watching = true;
         self.window = Window { began, ..Window::default() };
-        self.longest = Duration::ZERO;
+        (self.longest, self.input) = (Duration::ZERO, Duration::ZERO);
         self.leavers = Default::default();
         self.outlasting = 0;
         self.forget();

@@ -300,7 +300,8 @@ impl World {
         while self.waiting() > 0 && (self.now < began + THINK_MAX || started + refused == 0) {
             let stands = self.standing.stands();
             let overtaken = self.standing.overtaken_max().as_nanos() as u64;
-            let is_divided = |fair: &Fair| stands || overtaken > 0 || fair.len() > 0;
+            let is_long = self.standing.is_long();
+            let is_divided = |fair: &Fair| is_long || overtaken > 0 || fair.len() > 0;
             if self.fair.as_ref().is_some_and(is_divided) {
                 match self.step_by_shares(target, refused < REFUSALS_MAX) {
                     Step::Started { is_given_up } => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use highwater_core::limit::{Standing, Turn};
 use highwater_core::time::Instant;
 
-use super::model::{MS, S, Service, US, World};
+use super::model::{MS, PATIENCE, S, Service, US, World};
 use super::shares::Fair;
 
 /// The share of the peak that the law predicts at `load`, if every refusal is a reset.
@@ -101,6 +101,31 @@ fn a_sleep_before_it_is_no_long_turn() {
         assert!(reordered.is_some_and(|turns| turns < 250), "{slept}: {reordered:?}");
         assert!(turns < 1_100, "{slept}: {turns}");
     }
+}
+
+/// Purpose: turns that are long because much is taken in delay nothing: an overload is known as soon as if the turns were
+/// short. One slow request makes a turn as long, and the windows with it.
+#[test]
+fn much_input_is_no_slow_request() {
+    let stands_after = |input: u64, took: u64| {
+        let mut standing = Standing::new(Duration::from_millis(10), PATIENCE, Instant::ZERO);
+        let (mut now, mut waiting) = (0, 0);
+        while !standing.stands() && now < 10 * S {
+            let began = Instant::from_nanos(now);
+            let input = if now == 0 { 0 } else { input }; // Nothing waits yet.
+            now += input + took;
+            waiting += (10 * now / MS).saturating_sub(10 * (now - input - took) / MS) as u32 - 1;
+            let (ended, input) = (Instant::from_nanos(now), Duration::from_nanos(input));
+            standing.on_input(input);
+            standing.on_turn(&Turn { began, ended, waiting, started: 1, ..Turn::default() });
+        }
+        now / MS
+    };
+    let (short, input, slow) =
+        (stands_after(0, MS), stands_after(49 * MS, MS), stands_after(0, 50 * MS));
+    println!("stands after {short}, {input} with input, {slow} ms with slow requests");
+    assert!(input <= 200 && input <= 2 * short, "{input} and {short}");
+    assert!(slow >= 500, "{slow}");
 }
 
 /// What clients do that have waited for 200 ms, after which an answer is of no use to them.

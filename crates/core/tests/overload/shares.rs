@@ -204,7 +204,8 @@ impl World {
         let overtaken = self.standing.overtaken_max().as_nanos() as u64;
         let cost = self.standing.cost().unwrap_or_default().as_nanos() as u64;
         let fair = self.fair.as_mut().expect("clients have shares");
-        if stands || overtaken > 0 {
+        let is_long = self.standing.is_long();
+        if is_long || overtaken > 0 {
             fair.order(&mut self.queue, cost);
         }
         if stands
@@ -231,10 +232,14 @@ impl World {
         let next = if stands {
             let is_newest = now - fair.lanes[&first].1[0].sent > target;
             Next { client: first, is_newest, is_in_turn: true }
-        } else if now - sent >= overtaken || drops && fair.get(oldest).is_some_and(is_given_up) {
+        } else if drops && fair.get(oldest).is_some_and(is_given_up) {
             oldest
-        } else {
+        } else if now - sent < overtaken {
             Next { client: first, is_newest: true, is_in_turn: true }
+        } else if is_long && now - sent < PATIENCE.as_nanos() as u64 / 2 {
+            Next { client: first, is_newest: false, is_in_turn: true }
+        } else {
+            oldest
         };
         if drops && fair.get(next).is_some_and(is_given_up) {
             let request = fair.take(next).expect("there is one");

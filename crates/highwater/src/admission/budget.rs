@@ -35,14 +35,16 @@ pub(super) struct TurnBudget {
     /// How many fit between two readings.
     batch: u32,
     read_at: Instant,
+    /// When the previous turn ended.
+    ended: Instant,
     /// When the turn's time is used up.
     until: Instant,
 }
 
 impl TurnBudget {
     pub(super) fn new(turn_max: Duration) -> Self {
-        let (read_at, until) = (Instant::ZERO, Instant::ZERO);
-        TurnBudget { turn_max, left: 0, granted: 0, batch: UNTIMED_FIRST, read_at, until }
+        let [read_at, ended, until] = [Instant::ZERO; 3];
+        TurnBudget { turn_max, left: 0, granted: 0, batch: UNTIMED_FIRST, read_at, ended, until }
     }
 
     /// A turn begins. With `hold` no request starts before the queue is handled, since requests already wait
@@ -78,6 +80,7 @@ impl TurnBudget {
     pub(super) fn end(&mut self, now: Instant) {
         self.learn(now);
         self.grant(now, 0);
+        self.ended = now;
     }
 
     /// Work of another size than a request's was done until `now`: the clock is read before the next request, and the
@@ -91,9 +94,14 @@ impl TurnBudget {
         self.grant(now, 1);
     }
 
-    /// The turn gets its full time again, from `now` on.
-    pub(super) fn extend(&mut self, now: Instant) {
-        self.until = self.until.max(now + self.turn_max);
+    /// When the previous turn ended.
+    pub(super) fn ended(&self) -> Instant {
+        self.ended
+    }
+
+    /// The turn gets its full time again, from `now` on; or `least` if that is more.
+    pub(super) fn extend(&mut self, now: Instant, least: Duration) {
+        self.until = self.until.max(now + self.turn_max.max(least));
     }
 
     /// Nothing more is started in this turn.
@@ -201,6 +209,21 @@ mod tests {
         }
         assert!(!budget.has_time(now), "two handshakes have taken the turn");
         assert_eq!(budget.batch, batch);
+    }
+
+    /// Purpose: the queue's part of a turn is as long as it is told, and never shorter than a turn.
+    #[test]
+    fn the_queue_gets_its_time() {
+        let (mut budget, began) = (TurnBudget::new(TURN_MAX), Instant::ZERO);
+        budget.end(began);
+        assert_eq!(budget.ended(), began);
+        for (least, expected) in [(0, 1), (1, 1), (7, 7)] {
+            budget.begin(began, true);
+            let now = began + 9 * TURN_MAX;
+            budget.extend(now, least * TURN_MAX);
+            assert!(!budget.is_over(now + (expected * TURN_MAX - Duration::from_nanos(1))));
+            assert!(budget.is_over(now + expected * TURN_MAX));
+        }
     }
 
     /// Purpose: if requests wait in the queue, none is started before the queue is handled, and exactly one

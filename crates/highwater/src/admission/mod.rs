@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  worker       requests: Serve, Wait or Refuse(reason)    one per worker; asked once per request
+//!   ├─ verdict      what is asked about a request, and the answer
 //!   ├─ budget       how many may be started before the driver is polled again
 //!   ├─ queue        which waiting request is next, and which has waited too long
 //!   ├─ route_limit  how many of one route may be answered at once; scarcity: how fast uploads must be there
@@ -41,6 +42,7 @@ mod setup;
 mod signal;
 mod sources;
 mod strain;
+mod verdict;
 pub(crate) mod worker;
 
 pub(crate) use self::budget::TURN_MAX;

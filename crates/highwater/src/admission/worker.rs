@@ -20,7 +20,6 @@
 //! Never here: a socket, a connection, the application. Requests are named by an id of type `T`; the rules of
 //! a request's route are an argument.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use highwater_core::limit::{ClientKey, Standing, Turn};
@@ -31,70 +30,16 @@ pub(crate) use super::demand::Demand;
 use super::gate::{Load, WorkerGate};
 use super::handshakes::Handshakes;
 use super::queue::{Capacity, Class, Entry, Leave, Queue};
-use super::route_limit::{Permit, RouteLimit};
+pub(crate) use super::verdict::{Arrival, Grant, Rules, Verdict};
 use crate::metrics::{Rejection, WorkerMetrics};
 
 /// How often the clients with accounts are counted, for a metric: that looks at all accounts.
 const ACCOUNTS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The verdict about a request.
-#[derive(Debug)]
-pub(crate) enum Verdict {
-    /// It is served.
-    Serve(Grant),
-    /// It waits in the queue, among those of its class, at most until its client's own deadline.
-    Wait(Class, Instant),
-    /// It is answered 503, or not at all.
-    Refuse(Rejection),
-}
-
-/// Permission to serve one request.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    /// The client's own deadline; `MAX` if it sent none.
-    pub(crate) deadline: Instant,
-    /// Its place within the limit of its route, if that has one.
-    pub(crate) permit: Option<Permit>,
-}
-
-/// How a request arrives at the verdict: at once when its input came, or from the queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    /// When it could have been started.
-    pub(crate) ready: Instant,
-    /// Its deadline, if it has waited in the queue.
-    deadline: Option<Instant>,
-    /// The reason to refuse it, if that is decided.
-    pub(crate) refuse: Option<Rejection>,
-}
-
-impl Arrival {
-    /// Input came at `now`.
-    #[inline]
-    pub(crate) fn at(now: Instant) -> Self {
-        Arrival { ready: now, deadline: None, refuse: None }
-    }
-
-    /// Its turn has come, to be started, or refused for `refuse`.
-    pub(crate) fn from_queue<T>(entry: &Entry<T>, refuse: Option<Rejection>) -> Self {
-        Arrival { ready: entry.ready, deadline: Some(entry.deadline), refuse }
-    }
-
-    /// Whether it does not have to wait: it has waited, or is refused.
-    #[inline]
-    pub(crate) fn is_decided(&self) -> bool {
-        self.deadline.is_some() || self.refuse.is_some()
-    }
-}
-
-/// The admission rules of a request's route.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules<'a> {
-    /// It is always served.
-    pub(crate) is_never_shed: bool,
-    /// How many requests of the route may be answered at once.
-    pub(crate) limit: Option<&'a Arc<RouteLimit>>,
-}
+/// While the queue grows, its part of a turn lasts as long as input took, up to so many times [`TURN_MAX`](super::TURN_MAX).
+/// Longer turns would only bring more input at once. Once the queue stands, reading on keeps the waits of those who are
+/// refused short. A guess.
+const INPUT_TURNS: u32 = 16;
 
 /// The settings of a worker's admission.
 #[derive(Clone, Debug)]
@@ -119,6 +64,9 @@ pub(crate) struct WorkerAdmission<T> {
     pub(crate) gate: WorkerGate,
     queue: Queue<T>,
     budget: TurnBudget,
+    /// Requests waited when the turn began; and for how long it then took in more before it could start one of them.
+    begins_with_queue: bool,
+    input: Duration,
     handshakes: Handshakes,
     standing: Standing,
     /// How many connections and exchanges have each demand.
@@ -140,6 +88,8 @@ impl<T> WorkerAdmission<T> {
             gate,
             queue: Queue::new().with_shares(terms.is_fair, terms.patience / 2),
             budget: TurnBudget::new(terms.turn_max),
+            begins_with_queue: false,
+            input: Duration::ZERO,
             handshakes: Handshakes::new(now),
             standing: Standing::new(terms.queue_target, terms.patience, now),
             load: Load::default(),
@@ -159,7 +109,21 @@ impl<T> WorkerAdmission<T> {
     /// A turn begins. With `is_doubtful` each request is checked, since its client may have disconnected.
     #[inline]
     pub(crate) fn begin_turn(&mut self, now: Instant, is_doubtful: bool) {
-        self.budget.begin(now, is_doubtful || !self.queue.is_empty());
+        self.begins_with_queue = !self.queue.is_empty();
+        self.budget.begin(now, is_doubtful || self.begins_with_queue);
+    }
+
+    /// Whether requests waited when the turn began: then none was started while input was read, and that is timed.
+    #[inline]
+    pub(crate) fn times_input(&self) -> bool {
+        self.begins_with_queue
+    }
+
+    /// Input was read until `now`, for which the worker did not wait.
+    #[cold]
+    pub(crate) fn end_input(&mut self, now: Instant) {
+        self.input = now - self.budget.ended();
+        self.standing.on_input(self.input);
     }
 
     // ---- before a request is started
@@ -306,24 +270,41 @@ impl<T> WorkerAdmission<T> {
     }
 
     /// The queue's part of the turn begins: tasks may have used up the turn budget, and queued requests get a
-    /// new one.
+    /// new one. While the queue grows, they get as much time as input took: else nearly all of it could pass with accepting
+    /// and reading (receive livelock: Mogul and Ramakrishnan, 1997).
     pub(crate) fn begin_queue(&mut self, now: Instant) {
-        self.budget.extend(now);
+        let grows = self.standing.is_long() && !self.standing.stands() && self.gate.sheds();
+        let least = match grows && self.begins_with_queue {
+            true => self.input.min(self.terms.turn_max * INPUT_TURNS),
+            false => Duration::ZERO,
+        };
+        self.budget.extend(now, least);
     }
 
-    /// Whether there are requests whose clients must be known, as each client has a share and the queue is out of order:
-    /// it stands, or the newest overtake; or it is long, and only the workers can count where connections come from.
+    /// Whether there are requests whose clients must be known, as each client has a share: the queue stands, is long, or the
+    /// newest overtake. Or more of them have places than a standing queue holds.
     pub(crate) fn has_unordered(&self) -> bool {
-        let is_out_of_order = self.standing.stands() || !self.standing.overtaken_max().is_zero();
-        let is_counted = || self.standing.is_long() && self.gate.sources().is_some();
-        (is_out_of_order || is_counted()) && self.gate.sheds() && self.queue.has_unordered()
+        let is_shared = self.standing.is_long() || !self.standing.overtaken_max().is_zero();
+        is_shared
+            && self.gate.sheds()
+            && (self.queue.has_unordered() || self.queue.lacks_room(self.capacity()))
     }
 
     /// Puts those requests in order. `client` says whose a request is, or that there is no time left to find out.
     #[cold]
     pub(crate) fn order(&mut self, client: impl FnMut(&T) -> Option<ClientKey>) {
+        self.queue.order(self.capacity(), client);
+    }
+
+    /// How much a standing queue holds.
+    fn capacity(&self) -> Capacity {
         let cost = nanos(self.standing.cost().unwrap_or_default());
-        self.queue.order(Capacity { starts: self.places(), cost }, client);
+        Capacity { starts: self.places(), cost }
+    }
+
+    /// The requests that found no room when the last ones were put in order: they will be refused.
+    pub(crate) fn displaced(&self) -> impl Iterator<Item = &T> {
+        self.queue.displaced()
     }
 
     /// Whether the time for waiting requests is used up.
@@ -349,13 +330,23 @@ impl<T> WorkerAdmission<T> {
                 return Some((entry, None));
             }
         }
-        let overtaken_max = if sheds { self.standing.overtaken_max() } else { Duration::ZERO };
         let class = self.queue.next_class();
-        let next = self.queue.pop(now, Leave { may_refuse: sheds, overtaken_max });
+        let leave = self.leave();
+        let next = self.queue.pop(now, leave);
         if let (Some((entry, None)), Some(class)) = (&next, class) {
             self.standing.on_start(class, now - entry.ready);
         }
         next
+    }
+
+    /// How requests leave the queue for now.
+    fn leave(&self) -> Leave {
+        if !self.gate.sheds() {
+            return Leave::default();
+        }
+        let is_long = self.standing.is_long();
+        let turns_max = if is_long { self.terms.patience / 2 } else { Duration::ZERO };
+        Leave { may_refuse: true, overtaken_max: self.standing.overtaken_max(), turns_max }
     }
 
     /// The client of a queued request of `class`, ready at `ready`, has left, and the request leaves the queue with it.

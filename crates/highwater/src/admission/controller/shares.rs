@@ -27,6 +27,10 @@ const SPAN_MIN: Duration = Duration::from_millis(50);
 /// Workers that had something to do for less than this share of the time say little about what they can do in all of it.
 const BUSY_MIN: f32 = 0.1;
 
+/// How many times the capacity counts while the workers are busy with refusing what came before: they could serve more. Less:
+/// they are idle at the onset; more: those who ask for little are refused beside those who ask for the most.
+const UNSURE: f32 = 2.0;
+
 /// While sources are held back from a gate that is accepting, it has so many times the limit of places: so the queue, which
 /// knows whose a request is, decides about the last ones, and not the listen queue, which drops anybody's. Tried with requests of
 /// 1 ms beside ten times the capacity: with 4, those who ask for little lose 1.6 %; with 12, 0.2 %.
@@ -229,12 +233,13 @@ impl SourceShares {
 
     /// Sources are counted from before the sample on.
     fn look(&mut self, sample: &Sample, attempts: Attempts, stands: bool) {
-        // While the workers are busy with refusing what came before, nothing is known about what they can serve. Later,
+        let is_counted = stands && self.counted >= Some(SPAN_MIN);
+        // While the workers are busy with refusing what came before, little is known about what they can serve. Later,
         // refusals are part of it: of what chance brings beyond the shares.
         let is_busy_refusing = attempts.by_workers > sample.started || has_backlog(sample);
-        self.is_sure |= stands && self.counted >= Some(SPAN_MIN) && !is_busy_refusing;
-        let may_hold = stands && self.is_sure && attempts.may_hold;
-        self.means.look(sample.span, attempts.came, capacity(sample), may_hold);
+        self.is_sure |= is_counted && !is_busy_refusing;
+        let capacity = capacity(sample) * if self.is_sure { 1.0 } else { UNSURE };
+        self.means.look(sample.span, attempts.came, capacity, is_counted && attempts.may_hold);
         self.is_urgent = stands && !self.is_sure;
     }
 
@@ -283,7 +288,7 @@ mod tests {
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Asked {
         Begin,
-        Look { may_hold: bool },
+        Look { may_hold: bool, capacities: u32 },
         Stop,
     }
 
@@ -301,8 +306,8 @@ mod tests {
             self.ask(Asked::Begin);
         }
 
-        fn look(&mut self, _: Duration, _: Came, _: f32, may_hold: bool) {
-            self.ask(Asked::Look { may_hold });
+        fn look(&mut self, _: Duration, _: Came, capacity: f32, may_hold: bool) {
+            self.ask(Asked::Look { may_hold, capacities: (capacity / 1000.0).round() as u32 });
         }
 
         fn stop(&mut self) {
@@ -318,8 +323,8 @@ mod tests {
         }
     }
 
-    /// Purpose: sources are counted from when a queue is long, and held back only while one stands and its excess has been
-    /// refused; then the refusals of what chance brings change nothing. Nobody is held back if nobody may be, and it ends
+    /// Purpose: sources are counted from when a queue is long, and held back while one stands: to twice the capacity until its
+    /// excess has been refused; then the refusals of what chance brings change nothing. Nobody is held back if nobody may be, and it ends
     /// with the queue, or when connections are not refused any more.
     #[test]
     fn sources_are_held_when_enough_is_known() {
@@ -344,20 +349,20 @@ mod tests {
             let is_urgent = shares.next_sample().is_some();
             (means.0.lock().expect("nobody panics").drain(..).collect::<Vec<_>>(), is_urgent)
         };
-        let look = |may_hold| vec![Asked::Look { may_hold }];
+        let look = |may_hold, capacities| vec![Asked::Look { may_hold, capacities }];
         assert_eq!(asked(&calm, few), (vec![], false));
         assert_eq!(asked(&long, few), (vec![Asked::Begin], false));
-        assert_eq!(asked(&long, few), (look(false), false));
-        assert_eq!(asked(&began, few), (look(false), true), "a thousand will be refused");
-        assert_eq!(asked(&stands, many), (look(false), true), "they were refused");
-        assert_eq!(asked(&stands, few), (look(true), false));
-        assert_eq!(asked(&stands, many), (look(true), false));
-        assert_eq!(asked(&stands, Attempts { may_hold: false, ..few }), (look(false), false));
+        assert_eq!(asked(&long, few), (look(false, 2), false));
+        assert_eq!(asked(&began, few), (look(true, 2), true), "a thousand will be refused");
+        assert_eq!(asked(&stands, many), (look(true, 2), true), "they were refused");
+        assert_eq!(asked(&stands, few), (look(true, 1), false));
+        assert_eq!(asked(&stands, many), (look(true, 1), false));
+        assert_eq!(asked(&stands, Attempts { may_hold: false, ..few }), (look(false, 1), false));
         assert_eq!(asked(&stands, Attempts { is_open: true, ..few }), (vec![Asked::Stop], false));
         assert_eq!(asked(&stands, few), (vec![Asked::Begin], true), "it stands already");
         let brief = Sample { span: Duration::from_millis(20), ..stands };
-        assert_eq!(asked(&brief, few), (look(false), true), "too brief to know sources");
-        assert_eq!(asked(&stands, few), (look(true), false));
+        assert_eq!(asked(&brief, few), (look(false, 2), true), "too brief to know sources");
+        assert_eq!(asked(&stands, few), (look(true, 1), false));
         assert_eq!(asked(&calm, few), (vec![Asked::Stop], false));
     }
 

@@ -27,6 +27,17 @@ pub(super) struct Waiting<T> {
     rest: VecDeque<Entry<T>>,
 }
 
+/// Which entry is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The oldest of all.
+    Oldest,
+    /// The oldest of the client whose turn it is.
+    Turns,
+    /// The newest of that client.
+    Newest,
+}
+
 /// The entry that was next.
 pub(super) struct Next<T> {
     pub(super) entry: Entry<T>,
@@ -133,23 +144,23 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Takes the next entry: the oldest, or the newest of the client whose turn it is if the oldest `is_passed_over`. Where
-    /// the queue `stands`, the oldest of that client counts. One that `is_void` is not started.
+    /// Takes the next entry, in the `order` that follows from the oldest one: of the client whose turn it is, where the queue
+    /// `stands`, else of all. One that `is_void` is not started.
     pub(super) fn pop_next(
         &mut self,
         stands: bool,
-        is_passed_over: impl Fn(&Entry<T>) -> bool,
+        order: impl Fn(&Entry<T>) -> Order,
         is_void: impl Fn(&Entry<T>) -> bool,
         accounts: &mut Accounts,
     ) -> Option<Next<T>> {
         let first = self.lanes.first();
         let oldest = if stands { first } else { self.oldest() };
-        let is_newest = is_passed_over(self.entries(oldest)?.front()?);
-        let lane = if is_newest { first } else { oldest };
+        let order = order(self.entries(oldest)?.front()?);
+        let lane = if order == Order::Oldest { oldest } else { first };
         let entries = self.entries(lane)?;
-        let (pop, next): (Pop<T>, _) = match is_newest {
-            true => (VecDeque::pop_back, entries.back()),
-            false => (VecDeque::pop_front, entries.front()),
+        let (pop, next): (Pop<T>, _) = match order {
+            Order::Newest => (VecDeque::pop_back, entries.back()),
+            Order::Turns | Order::Oldest => (VecDeque::pop_front, entries.front()),
         };
         let is_void = is_void(next?);
         let shares = &mut accounts.shares;

@@ -13,15 +13,16 @@
 //!
 //! Where clients have shares (`core::limit::Shares`), a standing queue is in their order instead, and the rules above hold
 //! for the requests of each client. Whoever asks for less than its share waits for a few requests of others at most, and is
-//! excused if it waits for longer now and then (`core::limit::Lenience`). The requests of those who ask for more wait until they have waited for longer than the short target, and are refused then: not
-//! at once, because a client that is refused at once asks again at once. If more wait than can be refused in that time, one
-//! is refused at once: of the lowest class, the newest request of the client that has most of them. Requests get their places
-//! when the queue is worked on ([`Queue::order`]), not when they arrive: nobody's address is looked up while the queue is in
-//! order. A queue of one client is like one without shares.
+//! excused if it waits for longer now and then (`core::limit::Lenience`). The requests of those who ask for more are refused
+//! once they have waited for longer than the short target: not sooner, because a client that is refused at once asks again at
+//! once. If more wait than can be refused in that time, one loses its place: of the lowest class, the newest request of the
+//! client that has most of them. It is refused as soon as those that are late have been, and holds nobody up until then
+//! ([`Queue::displaced`]). A queue of one client is like one without shares.
 //!
-//! A queue that is out of order is in the order of shares, too: else whoever sends most is started most, as most of the newest
-//! are its own. But nothing is refused, and the oldest is next for its age whoever's it is. In a queue that is in order
-//! again, the oldest is next, with a place or without.
+//! Requests get their places when the queue is worked on ([`Queue::order`]), not when they arrive: nobody's address is looked
+//! up while the queue is short. Once it is long, or out of order, clients take turns, so that whoever sends most is not started
+//! most. But nothing is refused, and the oldest is next once it has waited for [`Leave::turns_max`], whoever's it is. In a queue
+//! that is short again, the oldest is next, with a place or without.
 //!
 //! Never here: a clock, a socket, the content of a request. Time is an argument.
 //!
@@ -40,13 +41,17 @@ use highwater_core::limit::{CLASSES, ClientKey, Lenience};
 use highwater_core::time::Instant;
 
 use self::accounts::{Accounts, Running};
-use self::class::Waiting;
+use self::class::{Order, Waiting};
 use self::lanes::Oldest;
 use crate::metrics::Rejection;
 
 /// Refusals in a row while there is something to start. A guess: a refusal costs a tenth of the
 /// cheapest request worth queueing for.
 pub(crate) const REFUSALS_MAX: u32 = 16;
+
+/// How many requests lose their places in one call of [`Queue::order`] that were in the queue before it stood: to find each
+/// takes a step per client.
+const DISPLACED_MAX: usize = 256;
 
 /// How important a request is, most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,14 +89,16 @@ impl Capacity {
     }
 }
 
-/// How requests leave the queue for now.
-#[derive(Clone, Copy, Debug)]
+/// How requests leave the queue for now. By default they are started in the order they came, and none is refused.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Leave {
     /// Requests that waited too long may be refused.
     pub(crate) may_refuse: bool,
     /// For how long the oldest may have waited if the newest are started first, because clients give up before it is the turn
     /// of their requests. Zero: the oldest are started first.
     pub(crate) overtaken_max: Duration,
+    /// For how long the oldest may have waited if clients take turns. Zero: whoever asks more often is started more often.
+    pub(crate) turns_max: Duration,
 }
 
 /// A waiting request.
@@ -114,6 +121,8 @@ pub(crate) struct Queue<T> {
     classes: [Waiting<T>; Class::SHEDDABLE],
     /// Requests that found no room when they got their places.
     without_room: VecDeque<Entry<T>>,
+    /// How many of them lost their places at the last call of [`Queue::order`].
+    displaced: usize,
     /// How long a request may wait; `None` for no bound.
     target: Option<Duration>,
     refused_in_a_row: u32,
@@ -133,6 +142,7 @@ impl<T> Queue<T> {
             never_shed: VecDeque::new(),
             classes: std::array::from_fn(|_| Waiting::new()),
             without_room: VecDeque::new(),
+            displaced: 0,
             target: None,
             refused_in_a_row: 0,
             is_fair: false,
@@ -173,6 +183,7 @@ impl<T> Queue<T> {
         mut client: impl FnMut(&T) -> Option<ClientKey>,
     ) {
         self.accounts.cost = room.cost;
+        self.displaced = 0;
         for class in 0..self.classes.len() {
             while self.classes[class].order_one(&mut self.accounts, &mut client) {
                 if self.target.is_some() {
@@ -180,16 +191,40 @@ impl<T> Queue<T> {
                 }
             }
         }
+        // Before the queue stood, it had no bound.
+        let mut left = DISPLACED_MAX;
+        while left > 0 && self.lacks_room(room) && self.make_room(room.places()) {
+            left -= 1;
+        }
     }
 
-    /// If more than so many `places` are taken, one request loses its own.
-    fn make_room(&mut self, places: usize) {
-        if self.classes.iter().map(|class| class.lanes.len()).sum::<usize>() > places
+    /// Whether the queue stands, and more requests have places than it holds.
+    pub(crate) fn lacks_room(&self, room: Capacity) -> bool {
+        self.is_fair && self.target.is_some() && self.taken() > room.places()
+    }
+
+    /// How many requests have places.
+    fn taken(&self) -> usize {
+        self.classes.iter().map(|class| class.lanes.len()).sum()
+    }
+
+    /// If more than so many `places` are taken, one request loses its own. Returns whether one has.
+    fn make_room(&mut self, places: usize) -> bool {
+        if self.taken() > places
             && let Some(lowest) = self.classes.iter_mut().rev().find(|class| class.lanes.len() > 0)
             && let Some(entry) = lowest.lanes.pop_most(&mut self.accounts.shares)
         {
             self.without_room.push_back(entry);
+            self.displaced += 1;
+            return true;
         }
+        false
+    }
+
+    /// The requests that lost their places at the last call of [`Queue::order`], if no request was taken since.
+    pub(crate) fn displaced(&self) -> impl Iterator<Item = &T> {
+        let kept = self.without_room.len() - self.displaced;
+        self.without_room.range(kept..).map(|entry| &entry.item)
     }
 
     /// How many clients have an account of their own, and how many requests came from others so far.
@@ -288,7 +323,7 @@ impl<T> Queue<T> {
         let never_shed = self.never_shed.pop_front().map(|entry| (entry, None));
         let popped = never_shed
             .or_else(|| self.pop_refused(now, target))
-            .or_else(|| self.pop_next(now, target, leave.overtaken_max));
+            .or_else(|| self.pop_next(now, target, leave));
         self.len -= usize::from(popped.is_some());
         match popped {
             Some((_, None)) => self.refused_in_a_row = 0,
@@ -332,9 +367,18 @@ impl<T> Queue<T> {
         if self.refused_in_a_row >= REFUSALS_MAX && self.len > self.without_room.len() {
             return None;
         }
-        if let Some(entry) = self.without_room.pop_front() {
-            return Some((entry, Some(Rejection::QueueShare)));
-        }
+        // The overdue ones first: they have places that others could have.
+        self.pop_overdue(now, target).or_else(|| {
+            let entry = self.without_room.pop_front()?;
+            Some((entry, Some(Rejection::QueueShare)))
+        })
+    }
+
+    fn pop_overdue(
+        &mut self,
+        now: Instant,
+        target: Option<Duration>,
+    ) -> Option<(Entry<T>, Option<Rejection>)> {
         let target = target?;
         let Queue { classes, accounts, lenience, excused_max, .. } = self;
         let mut is_refused = |oldest: Oldest| {
@@ -365,17 +409,22 @@ impl<T> Queue<T> {
         &mut self,
         now: Instant,
         target: Option<Duration>,
-        overtaken_max: Duration,
+        leave: Leave,
     ) -> Option<(Entry<T>, Option<Rejection>)> {
         let class = self.next_class()?;
-        let is_passed_over = |entry: &Entry<T>| {
+        let stands = target.is_some();
+        let order = |entry: &Entry<T>| {
             let waited = now - entry.ready;
-            waited < overtaken_max || target.is_some_and(|target| waited > target)
+            match () {
+                () if waited < leave.overtaken_max => Order::Newest,
+                () if target.is_some_and(|target| waited > target) => Order::Newest,
+                () if stands || waited < leave.turns_max => Order::Turns,
+                () => Order::Oldest,
+            }
         };
         let is_void = |entry: &Entry<T>| entry.deadline <= now;
-        let stands = target.is_some();
         let class_of_next = &mut self.classes[class];
-        let next = class_of_next.pop_next(stands, is_passed_over, is_void, &mut self.accounts)?;
+        let next = class_of_next.pop_next(stands, order, is_void, &mut self.accounts)?;
         if let Some(lane) = next.lane.filter(|_| !next.is_void) {
             self.accounts.begin(Running { class, lane }, now);
         }

@@ -117,6 +117,14 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         encoder.refresh_date(turn.now, &turn.clock);
     }
 
+    /// All input of the turn is read.
+    #[cold]
+    pub(super) fn end_input(&mut self) {
+        let Parts { admission, turn, .. } = &mut self.parts;
+        turn.look();
+        admission.end_input(turn.now);
+    }
+
     /// The worker was kept from running for `lost`. Deadlines that clients sent are not extended by it.
     #[cold]
     fn bring_forward(&mut self, lost: Duration) {

@@ -196,6 +196,12 @@ impl Exchange {
         self.queue.waiting.is_some()
     }
 
+    /// Whether its request waits for the worker's time, and will get some.
+    #[inline]
+    pub(super) fn wants_time(&self) -> bool {
+        self.queue.waiting.as_ref().is_some_and(|waiting| !waiting.is_displaced)
+    }
+
     /// A body begins to be fed to the handler.
     pub(super) fn begin_feed(&mut self, feed: BodyFeed) {
         self.feed = Some(feed);

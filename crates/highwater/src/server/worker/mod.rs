@@ -250,6 +250,9 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         let wait = state.parts.turn.begin(wait);
         driver.poll(wait, &mut |event| state.on_event(event))?;
         state.freshen();
+        if state.parts.admission.times_input() {
+            state.end_input();
+        }
         if !state.agenda.collecting.is_empty() {
             state.take_bodies(driver);
         }
@@ -351,9 +354,9 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         }
         if state.parts.admission.has_unordered() {
             state.order_queue(driver);
-            state.parts.turn.look();
         }
         let mut looked_at = 0;
+        state.parts.turn.look();
         state.parts.admission.begin_queue(state.parts.turn.now);
         while !state.parts.admission.is_queue_empty() {
             state.parts.turn.look();

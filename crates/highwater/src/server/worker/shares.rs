@@ -1,7 +1,7 @@
-//! Whose are the requests that wait in a standing queue, or in one that grows?
+//! Whose are the requests that wait in a standing queue, or in a long one?
 //!
 //! The application says it (`Router::fair_by`), or the address does. Asked once for each request, and not while the queue is
-//! in order. If the application takes long to say it, the worker goes on meanwhile: the rest is asked in later turns.
+//! short. If the application takes long to say it, the worker goes on meanwhile: the rest is asked in later turns.
 
 use std::net::SocketAddr;
 
@@ -56,6 +56,22 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
                 }))
             })
         });
+        self.release_displaced();
+    }
+
+    /// Requests that found no room hold none of the places that others could have, although refusing them all takes a while.
+    fn release_displaced(&mut self) {
+        let WorkerState { connections, parts, agenda, .. } = self;
+        for displaced in parts.admission.displaced() {
+            let displaced = displaced.exchange();
+            let Some(id) = connections.lookup(displaced) else { continue };
+            let (connection, exchanges) = connections.with_exchanges(id);
+            let (_, _, exchange) = exchanges.get_mut(displaced.index() as u32);
+            if let Some(waiting) = &mut exchange.queue.waiting {
+                waiting.is_displaced = true;
+                agenda.touch(id, connection);
+            }
+        }
     }
 }
 

@@ -56,6 +56,8 @@ pub(super) struct Waiting {
     pub(super) body: Option<Bytes>,
     /// The application panicked when it was asked whose the request is.
     pub(super) panic: Option<Panic>,
+    /// It found no room in the queue and is refused when its turn comes.
+    pub(super) is_displaced: bool,
 }
 
 /// Records that are kept for the next requests that wait, and the size beyond which one is not kept.
@@ -87,10 +89,10 @@ impl SpareRecords {
         let routed = routed.clone();
         let Some(mut record) = self.0.pop() else {
             let head = OwnedHead::copy(&request.head);
-            return Box::new(Waiting { head, routed, body, panic: None });
+            return Box::new(Waiting { head, routed, body, panic: None, is_displaced: false });
         };
         record.head.copy_from(&request.head);
-        (record.routed, record.body) = (routed, body);
+        (record.routed, record.body, record.is_displaced) = (routed, body, false);
         record
     }
 

@@ -12,8 +12,10 @@ use crate::metrics::Rejection;
 /// Half of the patience, in milliseconds.
 const OVERTAKEN: u64 = 500;
 
-const GROWS: Leave = Leave { may_refuse: true, overtaken_max: Duration::from_millis(OVERTAKEN) };
-const CALM: Leave = Leave { overtaken_max: Duration::ZERO, ..GROWS };
+const CALM: Leave =
+    Leave { may_refuse: true, overtaken_max: Duration::ZERO, turns_max: Duration::ZERO };
+const GROWS: Leave = Leave { overtaken_max: Duration::from_millis(OVERTAKEN), ..CALM };
+const LONG: Leave = Leave { turns_max: Duration::from_millis(OVERTAKEN), ..CALM };
 
 fn queue() -> Queue<u32> {
     Queue::new().with_shares(true, Duration::from_millis(OVERTAKEN))
@@ -53,6 +55,26 @@ fn it_is_in_the_order_of_shares() {
     assert_eq!(started(&mut queue, 307, GROWS), [2301, 295], "it is behind its share");
     let rest = std::iter::from_fn(|| take(&mut queue, 2000, GROWS));
     assert!(rest.map(|(_, refused)| refused).eq([None; 295]), "all the others are started");
+}
+
+/// Purpose: in a long queue clients take turns, the oldest request of each first, and nothing is refused; but as soon as the
+/// oldest of all has waited for half of the patience, it is next. Where it is not long any more, age decides alone.
+#[test]
+fn clients_take_turns_in_a_long_queue() {
+    let mut queue = queue();
+    push(&mut queue, (0..300).chain([1298, 1299, 2299]));
+    queue.order(ROOM, client);
+    assert_eq!(started(&mut queue, 300, LONG), [0, 1298, 2299, 1, 1299, 2, 3]);
+    push(&mut queue, [1301, 2301, 2302]);
+    queue.order(ROOM, client);
+    assert_eq!(started(&mut queue, 307, CALM), [4, 5], "in order");
+    assert_eq!(started(&mut queue, 309, LONG), [1301, 2301, 2302, 6]);
+    let [late] = started(&mut queue, 507, LONG);
+    push(&mut queue, [1302]);
+    queue.order(ROOM, client);
+    assert_eq!([late, started::<1>(&mut queue, 508, LONG)[0]], [7, 8], "they have waited for long");
+    let rest = std::iter::from_fn(|| take(&mut queue, 2000, LONG));
+    assert!(rest.map(|(_, refused)| refused).eq([None; 292]), "all the others are started");
 }
 
 /// Purpose: nobody starves. As soon as the oldest has waited for half of the patience, it is next, whoever's it is; that is

@@ -7,7 +7,8 @@ use super::*;
 mod growing;
 mod shares;
 
-const REFUSE: Leave = Leave { may_refuse: true, overtaken_max: Duration::ZERO };
+const REFUSE: Leave =
+    Leave { may_refuse: true, overtaken_max: Duration::ZERO, turns_max: Duration::ZERO };
 
 const TARGET: Duration = Duration::from_millis(10);
 
@@ -269,7 +270,7 @@ fn agrees_with_its_definition() {
             if queue.has_unordered() {
                 queue.order(Capacity { starts: 1000, cost: 1 }, |_| Some(ClientKey::new(1)));
             }
-            let leave = Leave { may_refuse, overtaken_max: Duration::ZERO };
+            let leave = Leave { may_refuse, ..Leave::default() };
             for _ in 0..prng.below(3) {
                 let popped = queue.pop(at(now), leave);
                 let popped = popped.map(|(entry, verdict)| (entry.item, verdict));
@@ -277,7 +278,7 @@ fn agrees_with_its_definition() {
                 left += u32::from(popped.is_some());
             }
         }
-        while queue.pop(at(now), Leave { may_refuse, overtaken_max: Duration::ZERO }).is_some() {
+        while queue.pop(at(now), Leave { may_refuse, ..Leave::default() }).is_some() {
             left += 1;
         }
         assert_eq!(came, left, "seed {seed}");

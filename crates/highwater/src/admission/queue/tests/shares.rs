@@ -70,6 +70,35 @@ fn the_busiest_pays() {
     assert!(queue.is_empty());
 }
 
+/// Purpose: what came before the queue stood loses its place as soon as it stands, those of the busiest client first, even if
+/// nothing comes any more; it is said whose requests that were. The overdue are refused before them, because they have places.
+#[test]
+fn what_came_before_it_stood_finds_no_room() {
+    let mut queue = Queue::new().with_shares(true, 3 * TARGET);
+    (0..600).chain(1000..1002).for_each(|item| queue.push(Class::Normal, entry(item, 0)));
+    queue.order(ROOM, client);
+    assert!(!queue.lacks_room(ROOM), "it has no bound");
+    assert_eq!(queue.displaced().count(), 0);
+    queue.set_target(Some(TARGET));
+    let places = REFUSALS_MAX as usize * ROOM.starts;
+    let mut displaced = Vec::new();
+    while queue.lacks_room(ROOM) {
+        queue.order(ROOM, client);
+        let of_this = queue.displaced().copied().collect::<Vec<_>>();
+        assert!((1..=256).contains(&of_this.len()), "{}", of_this.len());
+        displaced.extend(of_this);
+    }
+    let kept = places as u32 - 2;
+    assert!(displaced.iter().copied().eq((kept..600).rev()), "{displaced:?}");
+    assert_eq!(queue.len(), 602);
+    let late = TARGET.as_micros() as u64 + 1;
+    let refused: Vec<_> = std::iter::from_fn(|| take(&mut queue, late))
+        .take_while(|(_, refused)| refused.is_some())
+        .collect();
+    let overdue = (0..REFUSALS_MAX.min(kept - 1)).map(|n| (n, Some(Rejection::QueueDelay)));
+    assert!(refused.starts_with(&overdue.collect::<Vec<_>>()), "{refused:?}");
+}
+
 /// Purpose: time in which a client asked for nothing gives it no credit: it gets its share from then on, and no more.
 #[test]
 fn nobody_saves_a_share() {

@@ -230,7 +230,7 @@ impl<C: Clock> Parts<C> {
         }
         let demand = match () {
             () if !is_alive => Demand::None,
-            () if exchange.is_queued() || is_awaited => Demand::Time,
+            () if exchange.wants_time() || is_awaited => Demand::Time,
             () if stream.is_reply_owed() => Demand::Answer,
             () => Demand::None,
         };

@@ -99,3 +99,31 @@ fn each_client_of_the_application_has_its_share() {
     let served = statuses.iter().filter(|&&status| status == 200).count();
     assert!((1..40).contains(&served), "{served}");
 }
+
+/// Purpose: requests that found no room in the queue when it began to stand are no load while they wait to be refused: else
+/// nobody would be admitted until all of them are. Each of them is answered.
+#[test]
+fn what_will_be_refused_holds_no_place() {
+    let mut stage = Stage::fair();
+    let mut links = Vec::new();
+    while !stage.worker.queue_stands() {
+        assert!(links.len() < 5000, "it never stands");
+        links.extend((0..6).map(|n| stage.ask_from(1, &format!("/do/{n}"))));
+        stage.metrics.take_load_max();
+        stage.turn_after(1);
+    }
+    let waiting = |stage: &Stage| stage.metrics.queue.waiting.get();
+    let (load, most) = (stage.metrics.take_load_max(), waiting(&stage));
+    assert!(most > 500 && u64::from(load) >= most, "{load} of {most}");
+    (0..3).for_each(|_| stage.turn_after(0));
+    stage.metrics.take_load_max();
+    stage.turn_after(0);
+    let (load, waits) = (stage.metrics.take_load_max(), waiting(&stage));
+    assert!(waits > most / 2 && u64::from(load) < waits / 2, "{load} of {waits}");
+    stage.turn_after(15);
+    stage.settle();
+    let statuses: Vec<u16> = links.iter().filter_map(|&link| stage.status(link)).collect();
+    assert_eq!(statuses.len(), links.len(), "every request is answered");
+    stage.metrics.take_load_max();
+    assert_eq!(stage.metrics.take_load_max(), 0, "nothing is counted any more");
+}
