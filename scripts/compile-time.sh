@@ -4,12 +4,13 @@
 #
 # Both have the same handlers: in each group of four a list (State, Query), one item (State, Path), a creation (State, Json) and a
 # change (State, Path, Query, Json), which answer with JSON. It is measured in the dev and in the release profile: all crates from
-# nothing, COLD times, the two in turn; then, ROUNDS times, after a number in one handler has changed. Crates are downloaded before.
+# nothing, COLD times, then, ROUNDS times, after a number in one handler has changed; the two in turn. Crates are downloaded before.
 #
 # Highwater is a dependency by git, of a copy of this working tree: cargo compiles it as it compiles a published crate. A
 # dependency by path would be compiled incrementally, as if the user were to change it, which takes a third longer.
 #
-# It prints a table, or with --json one object with all measurements. Other work on the machine is measured, too.
+# It prints a table, or with --json one object with all measurements: seconds on the clock, and of CPU time. Other work on the
+# machine lengthens the former, and hardly the latter.
 #
 # Settings: ROUTES (100), COLD (3), ROUNDS (5), PROFILES ("dev release"), CARGO_TARGET_DIR (target; the applications are built
 # below its folder compile-time, which is removed first).
@@ -22,8 +23,9 @@ rounds=${ROUNDS:-5}
 profiles=${PROFILES:-dev release}
 place=${CARGO_TARGET_DIR:-$root/target}/compile-time
 results=()
-# By framework: the milliseconds from nothing in this profile, and the changes so far in all profiles.
-declare -A cold changes
+# By framework: what was measured from nothing and after changes in this profile, and the changes so far in all profiles.
+# A measurement is milliseconds on the clock, a colon, milliseconds of CPU time.
+declare -A cold changed changes
 
 main() {
   local is_json=
@@ -47,7 +49,7 @@ main() {
     fetch "$framework"
   done
   for profile in $profiles; do
-    cold=()
+    cold=() changed=()
     for ((round = 1; round <= colds; round++)); do
       for framework in highwater axum; do
         echo "compile-time: $framework, $profile, $routes routes, from nothing, $round of $colds" >&2
@@ -55,7 +57,16 @@ main() {
         cold[$framework]+="$(build "$framework" "$profile") "
       done
     done
-    for framework in highwater axum; do measure "$framework" "$profile"; done
+    for ((round = 1; round <= rounds; round++)); do
+      for framework in highwater axum; do
+        echo "compile-time: $framework, $profile, $routes routes, change $round of $rounds" >&2
+        change "$framework"
+        changed[$framework]+="$(build "$framework" "$profile") "
+      done
+    done
+    for framework in highwater axum; do
+      results+=("$framework $profile $(crates "$framework") $(size "$framework" "$profile") $(commas "${cold[$framework]}") $(commas "${changed[$framework]}")")
+    done
   done
   if [ -n "$is_json" ]; then json; else table; fi
 }
@@ -218,24 +229,15 @@ fetch() {
   cargo fetch --quiet --manifest-path "$place/$1/Cargo.toml"
 }
 
-measure() {
-  local framework=$1 profile=$2 changed=() round
-  echo "compile-time: $framework, $profile, $routes routes, $rounds changes" >&2
-  for ((round = 1; round <= rounds; round++)); do
-    change "$framework"
-    changed+=("$(build "$framework" "$profile")")
-  done
-  cold[$framework]=${cold[$framework]% }
-  results+=("$framework $profile ${cold[$framework]// /,} $(crates "$framework") $(size "$framework" "$profile") ${changed[*]}")
-}
-
-# Builds, and prints the milliseconds.
+# Builds, and prints the measurement.
 build() {
-  local began ended
+  local began ended cpu TIMEFORMAT='%U %S'
   began=$(date +%s%N)
-  CARGO_TARGET_DIR=$place/$1/target cargo build --quiet --offline --profile "$2" --manifest-path "$place/$1/Cargo.toml" >&2
+  cpu=$({
+    time CARGO_TARGET_DIR=$place/$1/target cargo build --quiet --offline --profile "$2" --manifest-path "$place/$1/Cargo.toml" >&3 2>&3
+  } 3>&2 2>&1)
   ended=$(date +%s%N)
-  echo $(((ended - began) / 1000000))
+  echo "$(((ended - began) / 1000000)):$(awk '{ printf "%.0f", ($1 + $2) * 1000 }' <<<"$cpu")"
 }
 
 # A number that the last handler with one has never had, in no profile.
@@ -258,35 +260,44 @@ size() {
   stat --format %s "$place/$1/target/$folder/compiled-$1"
 }
 
+commas() {
+  local list=${1% }
+  echo "${list// /,}"
+}
+
 json() {
-  local line framework profile cold crates size changed separator=
+  local line framework profile crates size cold changed separator=
   printf '{"routes":%s,"cold":%s,"rounds":%s,"rustc":"%s","cores":%s,"results":[' "$routes" "$colds" "$rounds" "$(rustc --version)" "$(nproc)"
   for line in "${results[@]}"; do
-    read -r framework profile cold crates size changed <<<"$line"
-    printf '%s{"framework":"%s","profile":"%s","crates":%s,"program_bytes":%s,"cold_ms":[%s],"changed_ms":[%s]}' \
-      "$separator" "$framework" "$profile" "$crates" "$size" "$cold" "${changed// /,}"
+    read -r framework profile crates size cold changed <<<"$line"
+    printf '%s{"framework":"%s","profile":"%s","crates":%s,"program_bytes":%s' "$separator" "$framework" "$profile" "$crates" "$size"
+    printf ',"cold_ms":[%s],"cold_cpu_ms":[%s]' "$(column 1 "$cold")" "$(column 2 "$cold")"
+    printf ',"changed_ms":[%s],"changed_cpu_ms":[%s]}' "$(column 1 "$changed")" "$(column 2 "$changed")"
     separator=,
   done
   printf ']}\n'
 }
 
+# Of measurements with commas between them, one side of the colon.
+column() {
+  tr , '\n' <<<"$2" | cut -d : -f "$1" | paste -s -d ,
+}
+
 table() {
-  local line framework profile cold crates size changed
+  local line framework profile crates size cold changed
   printf '%s routes, %s, %s cores; medians (least … most)\n\n' "$routes" "$(rustc --version)" "$(nproc)"
-  printf '%-10s %-8s %7s %10s %25s %25s\n' framework profile crates program cold changed
+  printf '%-10s %-8s %7s %10s %25s %25s %25s %25s\n' framework profile crates program cold "cold, CPU" changed "changed, CPU"
   for line in "${results[@]}"; do
-    read -r framework profile cold crates size changed <<<"$line"
-    # shellcheck disable=SC2086  # a list of numbers
-    printf '%-10s %-8s %7d %10s %25s %25s\n' "$framework" "$profile" "$crates" \
-      "$(awk -v size="$size" 'BEGIN { printf "%.1f MB", size / 1e6 }')" "$(spread 1 ${cold//,/ })" "$(spread 2 $changed)"
+    read -r framework profile crates size cold changed <<<"$line"
+    printf '%-10s %-8s %7d %10s %25s %25s %25s %25s\n' "$framework" "$profile" "$crates" \
+      "$(awk -v size="$size" 'BEGIN { printf "%.1f MB", size / 1e6 }')" "$(spread 1 1 "$cold")" "$(spread 1 2 "$cold")" \
+      "$(spread 2 1 "$changed")" "$(spread 2 2 "$changed")"
   done
 }
 
-# The median of milliseconds, as seconds with so many digits, and what it lies between.
+# The median of a column of measurements, as seconds with so many digits, and what it lies between.
 spread() {
-  local digits=$1
-  shift
-  printf '%s\n' "$@" | sort -n | awk -v format="%.${digits}f s (%.${digits}f … %.${digits}f)" '
+  column "$2" "$3" | tr , '\n' | sort -n | awk -v format="%.$1f s (%.$1f … %.$1f)" '
     { times[NR] = $1 / 1000 }
     END { printf format, (times[int((NR + 1) / 2)] + times[int(NR / 2) + 1]) / 2, times[1], times[NR] }'
 }
