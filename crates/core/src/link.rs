@@ -52,6 +52,11 @@ pub struct Link {
     writing_since: Instant,
     /// When the kernel last took all output.
     sent_at: Instant,
+    /// When it last took output with the end of an answer; see [`Link::note_answer`].
+    answered_at: Instant,
+    /// Whether such output waits, and whether it is in flight.
+    answer_waits: bool,
+    answer_in_flight: bool,
     /// Input that could not be used yet.
     carry: Vec<u8>,
     /// The peer has finished sending, and all that it sent has been received.
@@ -103,6 +108,9 @@ impl Link {
             in_flight: 0,
             writing_since: Instant::MAX,
             sent_at: Instant::ZERO,
+            answered_at: Instant::ZERO,
+            answer_waits: false,
+            answer_in_flight: false,
             carry: Vec::new(),
             eof: false,
             gone_since: Instant::MAX,
@@ -269,6 +277,29 @@ impl Link {
         self.writing_since != Instant::MAX || self.pending() != 0
     }
 
+    /// An answer ends with what is encoded so far. For protocols whose output is not all answers: an acknowledgement is none,
+    /// and must not keep a connection that is idle.
+    #[inline]
+    pub fn note_answer(&mut self) {
+        if self.pending() != 0 {
+            self.answer_waits = true;
+        } else if self.writing_since != Instant::MAX {
+            self.answer_in_flight = true;
+        }
+    }
+
+    /// Whether the kernel has not taken all of an answer that was noted.
+    #[inline]
+    pub fn has_unsent_answer(&self) -> bool {
+        self.answer_waits || self.answer_in_flight
+    }
+
+    /// When the kernel last took the end of an answer that was noted; [`Instant::ZERO`] before the first.
+    #[inline]
+    pub fn answered_at(&self) -> Instant {
+        self.answered_at
+    }
+
     /// Whether there is no buffer to encode into; give it one with [`Link::lend_buffer`], or it will allocate
     /// its own.
     #[inline]
@@ -293,6 +324,7 @@ impl Link {
         self.output.clear();
         self.tail = Bytes::new();
         self.behind_tail = &[];
+        self.answer_waits = false;
     }
 
     /// Takes the output, with the step that follows once it is sent. Call it when no send is in flight;
@@ -316,8 +348,10 @@ impl Link {
         let bytes = core::mem::take(&mut self.output);
         let tail = core::mem::take(&mut self.tail);
         self.in_flight = bytes.len() + tail.len();
+        self.answer_in_flight = core::mem::take(&mut self.answer_waits);
         if !self.behind_tail.is_empty() {
             self.copy_tail(); // Goes with the next send.
+            self.answer_waits = self.answer_in_flight;
         }
         Some((Output { bytes, tail }, then))
     }
@@ -340,6 +374,9 @@ impl Link {
         self.note_movement(now);
         self.in_flight = 0;
         self.sent_at = now;
+        if core::mem::take(&mut self.answer_in_flight) {
+            self.answered_at = now;
+        }
     }
 
     /// When the kernel last took all output; [`Instant::ZERO`] before the first.

@@ -184,6 +184,82 @@ fn idle() {
     assert_eq!(scene.seen, ["closed"], "it has not said that it speaks HTTP/2");
 }
 
+/// Purpose: frames that no request belongs to do not keep an idle connection, although the server acknowledges some of them:
+/// it has been idle since its last answer was sent. Clients that sent a PING now and then once kept theirs for ever, and at
+/// the limit of connections kept all others out.
+#[test]
+fn acknowledgements_do_not_end_idleness() {
+    let kinds = [
+        ("nothing", Vec::new()),
+        ("PING", Scene::frame(6, 0, 0, b"12345678")),
+        ("SETTINGS", Scene::frame(4, 0, 0, &[])),
+        ("RST_STREAM of a stream that is over", Scene::frame(3, 0, 1, &[0, 0, 0, 8])),
+        ("half a frame", vec![0, 0]),
+    ];
+    for (name, bytes) in kinds {
+        let mut scene = Scene::open();
+        scene.get(1, "/");
+        let (answered_at, timeout) = (scene.now, scene.limits.idle_timeout);
+        for _ in 0..3 {
+            assert_eq!(scene.pass(timeout / 4), Expired::Early, "{name}");
+            scene.receive(&bytes);
+            assert_eq!(scene.server.idle_since(&scene.link), Some(answered_at), "{name}");
+        }
+        assert_eq!(scene.pass(timeout / 4 - Duration::from_nanos(1)), Expired::Early, "{name}");
+        scene.take();
+        assert_eq!(scene.pass(Duration::from_nanos(1)), Expired::Ended, "{name}");
+        assert_eq!(scene.seen, ["GOAWAY 1 NO_ERROR", "closed"], "{name}");
+    }
+}
+
+/// Purpose: idleness counts from when the last byte of an answer is sent, also if an acknowledgement follows it; and one
+/// that its client does not read does not hold it up.
+#[test]
+fn idle_from_the_last_byte_of_an_answer() {
+    let ping = Scene::frame(6, 0, 0, b"12345678");
+    let mut scene = Scene::open();
+    let timeout = scene.limits.idle_timeout;
+    scene.is_stuck = true;
+    scene.get(1, "/");
+    scene.link.take_output(scene.now).expect("the answer");
+    scene.receive(&ping);
+    scene.now += timeout * 2;
+    scene.link.on_progress(scene.now);
+    assert_eq!(scene.pass(Duration::ZERO), Expired::Early, "the answer is being read");
+    assert!(scene.server.idle_since(&scene.link).is_none());
+    scene.link.on_sent(scene.now);
+    let sent_at = scene.now;
+
+    scene.link.take_output(scene.now).expect("the acknowledgement");
+    assert!(scene.server.idle_since(&scene.link).is_none(), "output is in flight");
+    scene.limits.write_timeout = timeout * 2;
+    assert_eq!(scene.server.deadline(&scene.link, &scene.limits), sent_at + timeout);
+    scene.pass(timeout / 2);
+    scene.link.on_sent(scene.now);
+    assert_eq!(scene.server.idle_since(&scene.link), Some(sent_at));
+    assert_eq!(scene.pass(timeout / 2), Expired::Ended);
+}
+
+/// Purpose: a stream that its client resets while the answer is on its way does not make the connection idle before its
+/// bytes are sent, and an acknowledgement on an open stream's connection changes nothing.
+#[test]
+fn no_idleness_with_a_stream() {
+    let mut scene = Scene::open();
+    scene.get(1, "/later");
+    scene.receive(&Scene::frame(6, 0, 0, b"12345678"));
+    assert_eq!(scene.pass(scene.limits.idle_timeout * 10), Expired::Early);
+    assert!(scene.server.idle_since(&scene.link).is_none());
+    scene.is_stuck = true;
+    scene.respond(1, 200, b"ok");
+    scene.get(3, "/stream");
+    scene.link.take_output(scene.now).expect("the answer");
+    scene.receive(&Scene::frame(3, 0, 3, &[0, 0, 0, 8]));
+    assert_eq!(scene.handled, ["reset 3"]);
+    scene.now += scene.limits.write_timeout / 2;
+    scene.link.on_sent(scene.now);
+    assert_eq!(scene.server.idle_since(&scene.link), Some(scene.now));
+}
+
 /// Purpose: a field block that is not completed ends the connection, since nothing else can come.
 #[test]
 fn a_field_block_in_pieces() {

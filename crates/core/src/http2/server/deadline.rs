@@ -28,15 +28,21 @@ impl State {
             && matches!(self.phase, Phase::Open | Phase::Preface(0))
             && !link.has_unsent()
             && !link.is_ending();
-        is_idle.then(|| self.since.max(link.sent_at()))
+        is_idle.then(|| self.rested_since(link))
+    }
+
+    /// Since when there is no stream, and no answer of which a byte is unsent. What the server only acknowledges, such as a
+    /// PING, does not count, or it would keep the connection for ever.
+    fn rested_since(&self, link: &Link) -> Instant {
+        self.since.max(link.answered_at())
     }
 
     /// By when the next request must have come.
     fn request_deadline(&self, link: &Link, limits: &Limits) -> Instant {
         match () {
-            () if !self.streams.is_empty() || link.has_unsent() => Instant::MAX,
+            () if !self.streams.is_empty() || link.has_unsent_answer() => Instant::MAX,
             () if self.served == 0 => self.since + limits.header_timeout,
-            () => self.since.max(link.sent_at()) + limits.idle_timeout,
+            () => self.rested_since(link) + limits.idle_timeout,
         }
     }
 

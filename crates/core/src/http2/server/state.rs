@@ -228,6 +228,7 @@ impl State {
             self.give_back(link, held as u32);
         }
         self.since = now;
+        link.note_answer();
     }
 
     pub(super) fn drop_unsent(&mut self, unsent: &Unsent) {
