@@ -162,7 +162,8 @@ settings! {
         tls_client_ca: Option<PathBuf> = None => file().optional("none: clients are not asked for certificates"),
             "Authorities in PEM that issue certificates of clients";
 
-        tls_client_auth: ClientAuth = ClientAuth::Required => choice(),
+        /// Only with `tls_client_ca`: without it, no client is asked, and the server does not start.
+        tls_client_auth: Option<ClientAuth> = None => choice().optional("required"),
             "With --tls-client-ca: whether a client without a certificate fails the handshake";
 
         /// Whether the server also serves on the sockets that the process was started with (`LISTEN_FDS`), which a service
@@ -354,6 +355,12 @@ impl ServerConfig {
                 "tls-cert is given {certificates} and tls-key {keys}; give one key for each certificate, in the same order"
             ));
         }
+        if let (Some(auth), None) = (self.tls_client_auth, &self.tls_client_ca) {
+            return Err(format!(
+                "tls-client-auth {auth} has no effect without tls-client-ca: no client is asked for a certificate; name the \
+                 authorities of clients there, or leave tls-client-auth out"
+            ));
+        }
         let has_certificates = has_certificates || certificates > 0;
         let listener = self.listen.iter().find(|listen| listen.is_tls()).filter(|_| !is_given);
         match listener {
@@ -383,6 +390,7 @@ impl ServerConfig {
             .or_else(|| file("tls-cert", self.tls_cert.first()))
             .or_else(|| file("tls-key", self.tls_key.first()))
             .or_else(|| file("tls-client-ca", self.tls_client_ca.as_ref()))
+            .or_else(|| self.tls_client_auth.map(|auth| format!("tls-client-auth {auth}")))
     }
 
     /// What counts the connections of each client, if there is a limit.

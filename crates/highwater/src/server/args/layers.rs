@@ -112,12 +112,18 @@ pub fn try_parse_checked_from<P: Parser>(
 
 /// Settings of the server that have no effect in combination with its others.
 fn idle_of_server(server: &ServerConfig) -> Vec<Idle> {
+    let mut idle = Vec::new();
+    if server.tls_client_auth.is_some() && server.tls_client_ca.is_none() {
+        let auth = "no client is asked for a certificate without --tls-client-ca; name the authorities of clients there, or \
+                    leave this out";
+        // From a variable, too: who set it believes that strangers are kept out.
+        idle.push(Idle::new("tls-client-auth", auth).from_anywhere());
+    }
     let Some(shed @ (Shed::None | Shed::App | Shed::Accept)) = server.shed else {
-        return Vec::new();
+        return idle;
     };
     let gate =
         format!("--shed {shed} has no gate in the kernel; use --shed kernel, or leave this out");
-    let mut idle = Vec::new();
     // "auto" asks for nothing.
     if server.gate != GateChoice::Auto {
         idle.push(Idle::new("gate", gate));

@@ -95,7 +95,15 @@ fn verifier(
     authorities: &[CertificateDer<'static>],
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
-    let Some(pem) = &tls.client_ca else { return Ok(None) };
+    let Some(pem) = &tls.client_ca else {
+        return match tls.client_auth {
+            None => Ok(None),
+            Some(auth) => Err(format!(
+                "Tls::client_auth ({auth}) has no effect without Tls::client_ca: no client is asked for a certificate; name \
+                 the authorities of clients there, or leave client_auth out"
+            )),
+        };
+    };
     let mut roots = RootCertStore::empty();
     for (authority, number) in authorities.iter().zip(1..) {
         roots.add(authority.clone()).map_err(|error| {
@@ -104,7 +112,7 @@ fn verifier(
     }
     let provider = Arc::clone(provider);
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    let builder = match tls.client_auth {
+    let builder = match tls.client_auth.unwrap_or_default() {
         ClientAuth::Required => builder,
         ClientAuth::Optional => builder.allow_unauthenticated(),
     };

@@ -60,7 +60,7 @@ pub struct Tls {
     /// Certificates, each with its key; the first is the default.
     pairs: Vec<(Pem, Pem)>,
     client_ca: Option<Pem>,
-    client_auth: ClientAuth,
+    client_auth: Option<ClientAuth>,
     min: TlsMin,
     provider: Arc<CryptoProvider>,
 }
@@ -72,7 +72,7 @@ impl Tls {
         Tls {
             pairs: vec![(certificate.into(), key.into())],
             client_ca: None,
-            client_auth: ClientAuth::Required,
+            client_auth: None,
             min: TlsMin::Tls12,
             provider: Arc::new(rustls::crypto::ring::default_provider()),
         }
@@ -92,9 +92,9 @@ impl Tls {
         self
     }
 
-    /// With [`Tls::client_ca`]: whether a client may come without a certificate.
+    /// With [`Tls::client_ca`], and an error without it: whether a client may come without a certificate.
     pub fn client_auth(mut self, auth: ClientAuth) -> Self {
-        self.client_auth = auth;
+        self.client_auth = Some(auth);
         self
     }
 
@@ -127,10 +127,9 @@ impl Tls {
         let mut pairs = config.tls_cert.iter().zip(&config.tls_key);
         let file = |path: &PathBuf| Pem::from(path.clone());
         let (certificate, key) = pairs.next()?;
-        let mut tls = Tls::pem(file(certificate), file(key))
-            .min_version(config.tls_min)
-            .client_auth(config.tls_client_auth);
+        let mut tls = Tls::pem(file(certificate), file(key)).min_version(config.tls_min);
         tls.client_ca = config.tls_client_ca.as_ref().map(file);
+        tls.client_auth = config.tls_client_auth;
         Some(pairs.fold(tls, |tls, (certificate, key)| tls.sni(file(certificate), file(key))))
     }
 

@@ -7,10 +7,11 @@ use highwater_core::protocol::Versions;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
 
+use super::super::config::{ClientAuth, ServerConfig};
 use super::super::worker::{Opened, Seal};
 use super::seal::TlsSeal;
 use super::shared::Shared;
-use super::{Pem, Tls};
+use super::{Pem, Prepared, Tls};
 
 struct World {
     shared: Arc<Shared>,
@@ -149,5 +150,38 @@ fn large_content() {
             let (heard, _) = converse(&world, &said, cut, false);
             assert!(heard.plain == said, "{version:?}, cut behind {cut}");
         }
+    }
+}
+
+/// Purpose: code that says how clients prove themselves, and not who vouches for them, gets an error: such a server would
+/// let everybody in.
+#[test]
+fn client_auth_needs_an_authority() {
+    for auth in [ClientAuth::Required, ClientAuth::Optional] {
+        let config = ServerConfig {
+            listen: vec!["127.0.0.1:0,tls".parse().expect("it is right")],
+            tls_cert: vec!["site.pem".into()],
+            tls_key: vec!["site.key".into()],
+            tls_client_auth: Some(auth),
+            ..ServerConfig::default()
+        };
+        let said = Prepared::new(None, &config, false).err();
+        assert_eq!(
+            said.expect("it lacks an authority"),
+            format!(
+                "tls-client-auth {auth} has no effect without tls-client-ca: no client is asked for a certificate; name the \
+                 authorities of clients there, or leave tls-client-auth out"
+            )
+        );
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a name");
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let tls = Tls::pem(Pem::text(certificate), Pem::text(key)).client_auth(auth);
+        assert_eq!(
+            Shared::new(tls).expect_err("it lacks an authority"),
+            format!(
+                "Tls::client_auth ({auth}) has no effect without Tls::client_ca: no client is asked for a certificate; name \
+                 the authorities of clients there, or leave client_auth out"
+            )
+        );
     }
 }

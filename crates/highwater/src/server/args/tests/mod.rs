@@ -130,7 +130,7 @@ fn every_flag_has_its_effect() {
         tls_key: vec!["a.key".into()],
         tls_min: TlsMin::Tls13,
         tls_client_ca: Some("ca.pem".into()),
-        tls_client_auth: ClientAuth::Optional,
+        tls_client_auth: Some(ClientAuth::Optional),
         inherited: true,
         metrics: None,
         metrics_is_fixed: true,

@@ -102,6 +102,33 @@ fn secrets_that_are_refused() {
     assert!(args.contains("did you mean HIGHWATER_PEPPER_FILE?"), "{args}");
 }
 
+/// Purpose: TLS without the authorities of clients is not what somebody wants who says how clients prove themselves: from
+/// each source that is an error, not a server which lets everybody in.
+#[test]
+fn client_auth_needs_an_authority() {
+    let remedy = "has no effect: no client is asked for a certificate without --tls-client-ca; name the authorities of \
+                  clients there, or leave this out";
+    let required = ("PROVIDER_URL", "x");
+    for value in ["required", "optional"] {
+        assert_eq!(
+            complaint(&["--tls-client-auth", value], &[required]),
+            format!("--tls-client-auth {value:?} (from a flag): {remedy}")
+        );
+        assert_eq!(
+            complaint(&[], &[required, ("HIGHWATER_TLS_CLIENT_AUTH", value)]),
+            format!(
+                "--tls-client-auth {value:?} (from variable HIGHWATER_TLS_CLIENT_AUTH): {remedy}"
+            )
+        );
+        let file = TempFile::new(&format!("tls-client-auth = {value:?}\n"));
+        assert_eq!(
+            complaint(&["--config", file.path()], &[required]),
+            format!("--tls-client-auth {value:?} (from {}:1): {remedy}", file.path())
+        );
+        given(&["--tls-client-auth", value, "--tls-client-ca", "ca.pem"], &[]);
+    }
+}
+
 /// A file of settings, and those of profiles beside it, for the time of a test.
 fn files(base: &str, profiles: &[(&str, &str)]) -> (TempFile, Vec<TempFile>) {
     let file = TempFile::new(base);
