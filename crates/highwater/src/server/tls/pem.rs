@@ -77,8 +77,15 @@ impl Pem {
                 "{self} holds no certificate; use PEM, which begins with -----BEGIN CERTIFICATE-----"
             )),
             Ok(all) => Ok(all),
-            Err(error) => Err(format!("{self} is not PEM: {error}")),
+            Err(_) if holds(&text, ENCRYPTED) => Err(self.encrypted()),
+            Err(error) => Err(format!("{self} is not PEM: {}", words(&error))),
         }
+    }
+
+    fn encrypted(&self) -> String {
+        format!(
+            "{self} is encrypted; decrypt it (openssl pkey -in KEY -out PLAIN), and let file permissions protect it"
+        )
     }
 
     /// The first private key in it.
@@ -88,17 +95,38 @@ impl Pem {
     pub(super) fn private_key(&self) -> Result<PrivateKeyDer<'static>, String> {
         let text = self.read()?;
         PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
-            Error::NoItemsFound if holds(&text, "ENCRYPTED PRIVATE KEY-----") => format!(
-                "{self} is encrypted; decrypt it (openssl pkey -in KEY -out PLAIN), and let file permissions protect it"
-            ),
+            Error::NoItemsFound if holds(&text, "ENCRYPTED PRIVATE KEY-----") => self.encrypted(),
+            _ if holds(&text, ENCRYPTED) => self.encrypted(),
             Error::NoItemsFound if holds(&text, "-----BEGIN CERTIFICATE-----") => format!(
                 "{self} holds a certificate and no private key; are certificate and key swapped?"
             ),
             Error::NoItemsFound => format!(
                 "{self} holds no private key; use PEM, which begins with -----BEGIN PRIVATE KEY-----"
             ),
-            error => format!("{self} is not PEM: {error}"),
+            error => format!("{self} is not PEM: {}", words(&error)),
         })
+    }
+}
+
+/// The first of the header lines of an encrypted key in the form from before PKCS#8 (RFC 1421, section 4.6.1.1), which
+/// `openssl ec -aes128` still writes. They are not base64.
+const ENCRYPTED: &str = "Proc-Type: 4,ENCRYPTED";
+
+/// What is wrong with a text, and what to do.
+fn words(error: &Error) -> &'static str {
+    match error {
+        Error::MissingSectionEnd { .. } => {
+            "it ends before a line that begins with -----END; copy the whole file again"
+        }
+        Error::IllegalSectionStart { .. } => {
+            "a line that begins with -----BEGIN does not end with -----; copy the whole file again"
+        }
+        Error::Base64Decode(_) => {
+            "what stands between -----BEGIN and -----END is not base64; copy the whole file again"
+        }
+        _ => {
+            "it cannot be read as such; convert it (openssl x509 or openssl pkey), or copy it again"
+        }
     }
 }
 
@@ -146,5 +174,54 @@ impl From<&str> for Pem {
 impl From<String> for Pem {
     fn from(path: String) -> Self {
         PathBuf::from(path).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: an encrypted key is called that in both forms, the one of PKCS#8 and the older one, which is still what
+    /// `openssl ec -aes128` writes, and also where the chain is in the same file.
+    #[test]
+    fn encrypted_keys() {
+        let said = "a PEM text given in code is encrypted; decrypt it (openssl pkey -in KEY -out PLAIN), and let file \
+                    permissions protect it";
+        let older = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\
+                     DEK-Info: AES-128-CBC,3D31F3B1BC7AB6B6FB2B0DC82CBFE5E4\n\nAAAA\n-----END EC PRIVATE KEY-----\n";
+        let newer =
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+        let chain = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for key in [newer, older, &older.replace('\n', "\r\n"), &format!("{chain}{older}")] {
+            assert_eq!(Pem::text(key).private_key().expect_err("it is encrypted"), said, "{key}");
+        }
+        let both = Pem::text(format!("{older}{chain}"));
+        assert_eq!(both.certificates().expect_err("the file cannot be read"), said);
+    }
+
+    /// Purpose: a text that is not PEM is refused with what is wrong with it, in words.
+    #[test]
+    fn broken_texts() {
+        for (text, wrong) in [
+            (
+                "-----BEGIN CERTIFICATE-----\nAAAA\n",
+                "it ends before a line that begins with -----END",
+            ),
+            (
+                "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
+                "what stands between -----BEGIN and -----END is not base64",
+            ),
+            (
+                "-----BEGIN CERTIFICATE\nAAAA\n",
+                "a line that begins with -----BEGIN does not end with -----",
+            ),
+        ] {
+            let expected =
+                format!("a PEM text given in code is not PEM: {wrong}; copy the whole file again");
+            let said = Pem::text(text).certificates();
+            assert_eq!(said.expect_err("it is broken"), expected);
+            let said = Pem::text(text.replace("CERTIFICATE", "PRIVATE KEY")).private_key();
+            assert_eq!(said.expect_err("it is broken"), expected);
+        }
     }
 }
