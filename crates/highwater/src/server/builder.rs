@@ -174,7 +174,8 @@ impl Server {
         let hooks = Hooks::start(hooks)?;
         // All of them before anything accepts: if one cannot be bound, nobody has been let in at another.
         let listeners = listen(listener, &config, workers, tls.is_some())?;
-        let observed = config.metrics.map(|wanted| bind_metrics(wanted, &config)).transpose()?;
+        let observed = config.metrics.map(|wanted| bind_metrics(wanted, &config, &listeners));
+        let observed = observed.transpose()?;
         let addresses = listeners.addresses();
         metrics.begin(&endpoint_names(&app), workers);
         metrics.listeners(addresses.iter().map(ToString::to_string).collect());

@@ -11,7 +11,7 @@
 //! outlives this process; one that waits at a socket of a worker's own is reset when that is closed.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -135,7 +135,10 @@ pub(super) fn listen(
                 (bound.is_tls, bound.versions) = (listen.is_tls(), listen.versions);
                 bound.has_proxy_header = listen.has_proxy_header();
             }
-            None => all.push(bind_all(listen, config, workers)?),
+            None => match bind_all(listen, config, workers) {
+                Ok(bound) => all.push(bound),
+                Err(error) => return Err(or_own(error, listen.address.tcp(), &all, Place::Listen)),
+            },
         }
     }
     if all.len() > LISTENERS_MAX {
@@ -242,11 +245,15 @@ pub(super) fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Listene
 pub(super) fn bind_metrics(
     wanted: SocketAddr,
     config: &ServerConfig,
+    listeners: &Listeners,
 ) -> Result<Listener, ServerError> {
     let is_default = Some(wanted) == ServerConfig::default().metrics && !config.metrics_is_fixed;
     match bind(wanted, config) {
         Err(error) if is_default && is_taken(&error) => {}
-        bound => return bound,
+        bound => {
+            let own = |error| or_own(error, Some(wanted), &listeners.0, Place::Metrics);
+            return bound.map_err(own);
+        }
     }
     let next = (wanted.port() + 1..=METRICS_PORT_MAX).chain([0]);
     for address in next.map(|port| SocketAddr::new(wanted.ip(), port)) {
@@ -262,6 +269,52 @@ pub(super) fn bind_metrics(
         return Ok(listener);
     }
     bind(wanted, config)
+}
+
+/// For what an address is wanted.
+#[derive(Clone, Copy)]
+enum Place {
+    Listen,
+    Metrics,
+}
+
+/// The error that an address is taken, in other words if it is this server itself that has taken it: no other process could
+/// be stopped then.
+fn or_own(
+    error: ServerError,
+    wanted: Option<SocketAddr>,
+    all: &[Bound],
+    place: Place,
+) -> ServerError {
+    let Some(wanted) = wanted.filter(|_| is_taken(&error)) else { return error };
+    let own = all.iter().filter_map(|bound| bound.address.tcp());
+    let Some((own, how)) = own.filter_map(|own| Some((own, overlap(own, wanted)?))).next() else {
+        return error;
+    };
+    ServerError::Settings(match place {
+        Place::Listen => format!(
+            "cannot listen on {wanted}: this server's own listener {own} {how} that address; leave one of the two out, or \
+             use another port"
+        ),
+        Place::Metrics => format!(
+            "metrics cannot be on {wanted}: this server's own listener {own} {how} that address; use another port for one \
+             of the two, or no metrics"
+        ),
+    })
+}
+
+/// What the listener `own` does to the address `wanted`, if both cannot be listened on.
+fn overlap(own: SocketAddr, wanted: SocketAddr) -> Option<&'static str> {
+    // The wildcard of IPv6 takes IPv4 as well.
+    let covers = |ip: IpAddr, other: IpAddr| {
+        ip == other || (ip.is_unspecified() && (ip.is_ipv6() || other.is_ipv4()))
+    };
+    let (ip, other) = (own.ip().to_canonical(), wanted.ip().to_canonical());
+    match own.port() == wanted.port() {
+        true if covers(ip, other) => Some("covers"),
+        true if covers(other, ip) => Some("is a part of"),
+        _ => None,
+    }
 }
 
 fn is_taken(error: &ServerError) -> bool {
@@ -283,6 +336,94 @@ fn patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
                 thread::sleep(BIND_PAUSE);
             }
             bound => return bound,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said where the second of two addresses on one port is taken.
+    fn said(first: &str, second: &str, is_metrics: bool) -> String {
+        let address = |ip: &str, port: u16| -> SocketAddr {
+            SocketAddr::new(ip.parse().expect("an address"), port)
+        };
+        let free = std::net::TcpListener::bind(address(first, 0)).expect("a port is free");
+        let port = free.local_addr().expect("it has one").port();
+        drop(free);
+        let (first, second) = (address(first, port), address(second, port));
+        let both = [first, second].map(Listen::tcp);
+        let listen_at = both[..if is_metrics { 1 } else { 2 }].to_vec();
+        let config =
+            ServerConfig { listen: listen_at, inherited: false, ..ServerConfig::default() };
+        let listeners = listen(None, &config, 1, false);
+        let error = match is_metrics {
+            true => bind_metrics(second, &config, &listeners.expect("it is free")).err(),
+            false => listeners.err(),
+        };
+        let error = error.expect("it is taken");
+        assert!(error.is_setting(), "{error}");
+        error.to_string().replace(&format!(":{port}"), ":P")
+    }
+
+    /// Purpose: where a server stands in its own way, the message names its listener, not another process, which nobody
+    /// would find.
+    #[test]
+    fn own_listeners_are_named() {
+        assert_eq!(
+            said("127.0.0.1", "0.0.0.0", false),
+            "cannot listen on 0.0.0.0:P: this server's own listener 127.0.0.1:P is a part of that address; leave one of the \
+             two out, or use another port"
+        );
+        assert_eq!(
+            said("0.0.0.0", "127.0.0.2", false),
+            "cannot listen on 127.0.0.2:P: this server's own listener 0.0.0.0:P covers that address; leave one of the two \
+             out, or use another port"
+        );
+        assert_eq!(
+            said("0.0.0.0", "127.0.0.1", true),
+            "metrics cannot be on 127.0.0.1:P: this server's own listener 0.0.0.0:P covers that address; use another port \
+             for one of the two, or no metrics"
+        );
+        if std::net::TcpListener::bind("[::]:0").is_ok() {
+            assert_eq!(
+                said("::", "0.0.0.0", false),
+                "cannot listen on 0.0.0.0:P: this server's own listener [::]:P covers that address; leave one of the two \
+                 out, or use another port"
+            );
+        }
+    }
+
+    /// Purpose: an address that another process has is not put down to this server.
+    #[test]
+    fn other_processes_are_told() {
+        let theirs = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = theirs.local_addr().expect("it has one");
+        let listen_at = vec![Listen::tcp(([127, 0, 0, 2], 0).into()), Listen::tcp(address)];
+        let config =
+            ServerConfig { listen: listen_at, inherited: false, ..ServerConfig::default() };
+        let error = listen(None, &config, 1, false).err().expect("it is taken").to_string();
+        assert!(error.contains("another process listens there"), "{error}");
+    }
+
+    /// Purpose: only addresses that exclude each other overlap.
+    #[test]
+    fn overlaps() {
+        for (own, wanted, expected) in [
+            ("127.0.0.1:1", "0.0.0.0:1", Some("is a part of")),
+            ("127.0.0.1:1", "[::]:1", Some("is a part of")),
+            ("0.0.0.0:1", "[::]:1", Some("is a part of")),
+            ("[::]:1", "[::1]:1", Some("covers")),
+            ("[::]:1", "127.0.0.1:1", Some("covers")),
+            ("0.0.0.0:1", "[::ffff:127.0.0.1]:1", Some("covers")),
+            ("127.0.0.1:1", "127.0.0.1:1", Some("covers")),
+            ("0.0.0.0:1", "[::1]:1", None),
+            ("127.0.0.1:1", "127.0.0.2:1", None),
+            ("0.0.0.0:1", "127.0.0.1:2", None),
+        ] {
+            let address = |text: &str| text.parse().expect("an address");
+            assert_eq!(overlap(address(own), address(wanted)), expected, "{own}, {wanted}");
         }
     }
 }
