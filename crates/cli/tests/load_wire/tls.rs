@@ -117,6 +117,16 @@ pub(super) fn server_with(
     let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("a name");
     params.not_before = rcgen::date_time_ymd(2000, 1, 1);
     params.not_after = rcgen::date_time_ymd(year, 1, 1);
+    server_as(name, params, alpn, on_stream)
+}
+
+/// The same, with a certificate that `params` describe.
+fn server_as(
+    name: &str,
+    params: rcgen::CertificateParams,
+    alpn: &[&[u8]],
+    on_stream: impl Fn(StreamOwned<ServerConnection, TcpStream>) + Send + Sync + Clone + 'static,
+) -> (SocketAddr, String) {
     let key = rcgen::KeyPair::generate().expect("there is randomness");
     let certificate = params.self_signed(&key).expect("is complete");
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
@@ -158,6 +168,23 @@ fn certificates() {
         assert_eq!((status, count(&json, "ok")), (1, 0), "{said}{json}");
         assert!(words.iter().all(|word| said.contains(word)), "{words:?} in {said}");
     }
+}
+
+/// Purpose: the certificate that `openssl req -x509` makes, which is that of an authority, is refused in words, with what to
+/// make instead.
+#[test]
+fn certificate_of_an_authority() {
+    let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let (address, ca) = server_as("authority", params, &[], |mut tls| {
+        let _ = tls.read(&mut [0; 1000]);
+    });
+    let url = format!("https://localhost:{}/", address.port());
+    let (json, said, status) = load(&[&url, "--ca", &ca]);
+    assert_eq!((status, count(&json, "ok")), (1, 0), "{said}{json}");
+    let words = "the server's certificate is that of an authority (CA:TRUE), as `openssl req -x509` makes it unless told \
+                 otherwise; make one with -addext basicConstraints=critical,CA:FALSE (--insecure accepts any)";
+    assert!(said.contains(words), "{said}");
 }
 
 /// Purpose: what is not TLS is said to be that, and neither hangs nor crashes the client.

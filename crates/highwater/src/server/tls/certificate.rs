@@ -71,7 +71,7 @@ fn parse<'c>(
     let numbered = certificates.iter().zip(1..);
     let parse = |(certificate, number): (&'c CertificateDer<'static>, u32)| {
         EndEntityCert::try_from(certificate).map_err(|error| {
-            format!("certificate {number} in {chain} cannot be used: {error}; have it issued again")
+            format!("certificate {number} in {chain} cannot be used: {}", words(&error))
         })
     };
     numbered.map(parse).collect()
@@ -118,15 +118,88 @@ fn check_time(
         _ => {
             match look(UnixTime::since_unix_epoch(Duration::from_secs(u64::from(u32::MAX) << 8))) {
                 webpki::Error::CertExpired { not_after, .. } => Ok(not_after),
-                error => Err(format!(
-                    "the certificate in {chain} cannot be used: {error}; have it issued again"
-                )),
+                error => {
+                    Err(format!("the certificate in {chain} cannot be used: {}", words(&error)))
+                }
             }
         }
+    }
+}
+
+/// What is wrong with a certificate, and what to do.
+fn words(error: &webpki::Error) -> &'static str {
+    match error {
+        webpki::Error::UnsupportedCertVersion => {
+            "it is of version 1 or 2 of X.509, which clients refuse; have it issued again as version 3, with its names as \
+             subjectAltName"
+        }
+        webpki::Error::CaUsedAsEndEntity => {
+            "it is that of an authority (CA:TRUE), which clients refuse; have one issued for the server, with CA:FALSE"
+        }
+        webpki::Error::UnsupportedCriticalExtension => {
+            "it has a critical extension that clients do not know; have it issued again without that"
+        }
+        webpki::Error::SignatureAlgorithmMismatch => {
+            "it names two different algorithms for its signature; have it issued again"
+        }
+        webpki::Error::InvalidCertValidity | webpki::Error::BadDerTime => {
+            "the time for which it is valid cannot be read, or ends before it begins; have it issued again"
+        }
+        webpki::Error::InvalidSerialNumber => {
+            "its serial number is too long, or not positive; have it issued again"
+        }
+        webpki::Error::BadDer | webpki::Error::TrailingData(_) => {
+            "it is cut short, or something else than a certificate; copy it again, or have it issued again"
+        }
+        _ => "it breaks the rules for certificates (RFC 5280); have it issued again",
     }
 }
 
 fn shown(time: UnixTime) -> String {
     let date = http_date::format(UnixSeconds(time.as_secs()));
     String::from_utf8_lossy(&date).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate of version 1, as `openssl x509 -req` makes it without extensions. It is valid for a hundred years.
+    const VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBIzCBywIUOSzTZLs46s15bD2Mb3RsBGRS/tQwCgYIKoZIzj0EAwIwFDESMBAG
+A1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyODAxMDAyMFoYDzIxMjYxMTA0MDEwMDIw
+WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AAQCW9SvFuCpjjd/nQWtN44sJ6VU9p3goXzMQSQWGjqWh+NlZIKp0TT7n3ounpgp
+Yo/cE+4iuJrcgSI9bYyxyUTgMAoGCCqGSM49BAMCA0cAMEQCICmwcRoO/CRypYs4
+yGZ813lu6jb3GXXae7siS7eqD9/6AiBArqou9jBDTB/w0+innetTTVq+aHVi5mTE
+YNUaZ8u+SA==
+-----END CERTIFICATE-----
+";
+
+    fn refusal(chain: &str) -> String {
+        let provider = rustls::crypto::ring::default_provider();
+        let (chain, key) = (Pem::text(chain), Pem::text(""));
+        let loaded = Certificate::load((&chain, &key), &provider, UnixTime::now());
+        loaded.expect_err("it cannot be served")
+    }
+
+    /// Purpose: a certificate that cannot be read is refused in words, with a remedy, not by the name of a variant.
+    #[test]
+    fn unreadable_certificates() {
+        assert_eq!(
+            refusal(VERSION_1),
+            "certificate 1 in a PEM text given in code cannot be used: it is of version 1 or 2 of X.509, which clients \
+             refuse; have it issued again as version 3, with its names as subjectAltName"
+        );
+        assert_eq!(
+            refusal("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+            "certificate 1 in a PEM text given in code cannot be used: it is cut short, or something else than a \
+             certificate; copy it again, or have it issued again"
+        );
+        // Whatever else there is: no name of Rust.
+        for error in [webpki::Error::MalformedExtensions, webpki::Error::UnsupportedNameType] {
+            assert!(words(&error).contains("; have it issued again"));
+        }
+    }
 }

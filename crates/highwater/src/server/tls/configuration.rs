@@ -106,8 +106,11 @@ fn verifier(
     };
     let mut roots = RootCertStore::empty();
     for (authority, number) in authorities.iter().zip(1..) {
-        roots.add(authority.clone()).map_err(|error| {
-            format!("certificate {number} in {pem} cannot be an authority: {error}; leave it out")
+        roots.add(authority.clone()).map_err(|_| {
+            format!(
+                "certificate {number} in {pem} cannot be an authority: it breaks the rules for certificates (RFC 5280); \
+                 leave it out"
+            )
         })?;
     }
     let provider = Arc::clone(provider);
