@@ -24,12 +24,13 @@ use crate::metrics::{Completed, HandshakeFailure};
 /// The first byte of a TLS handshake (RFC 8446, section 5.1: `ContentType.handshake`).
 const HANDSHAKE: u8 = 22;
 
-/// The most that a client may send before its hello is complete. One with every extension that browsers know, and a
-/// ticket that holds a chain of certificates, has about 8 KiB. Beyond it, the alert [`TOO_LARGE`].
-const HELLO_MAX: usize = 16 * 1024;
+/// The most bytes within which a client's hello must be complete, the headers of its records included. One with every
+/// extension that browsers know, and a ticket that holds a chain of certificates, has about 8 KiB. Beyond it, the alert
+/// [`TOO_LARGE`].
+pub(super) const HELLO_MAX: usize = 16 * 1024;
 
 /// A fatal alert in the clear, `record_overflow` (RFC 8446, section 6.2).
-const TOO_LARGE: [u8; 7] = [21, 3, 3, 0, 2, 2, 22];
+pub(super) const TOO_LARGE: [u8; 7] = [21, 3, 3, 0, 2, 2, 22];
 
 /// For a client that speaks HTTP where TLS is expected.
 const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
@@ -119,8 +120,9 @@ impl TlsSeal {
             }
             return self.give_up(HandshakeFailure::Plain);
         }
-        // Reading from memory does not fail.
-        let taken = acceptor.read_tls(&mut &**input).unwrap_or(0);
+        // No more, so that how the bytes come does not decide. Reading from memory does not fail.
+        let most = input.len().min(HELLO_MAX - self.hello);
+        let taken = acceptor.read_tls(&mut &input[..most]).unwrap_or(0);
         self.hello += taken;
         skip(input, taken);
         match acceptor.accept() {
@@ -128,7 +130,7 @@ impl TlsSeal {
                 self.state = State::Greeted(Box::new(accepted));
                 Some(Found::Other(Opened::Hello))
             }
-            Ok(None) if taken == 0 || self.hello > HELLO_MAX => {
+            Ok(None) if taken == 0 || self.hello == HELLO_MAX => {
                 self.own.extend_from_slice(&TOO_LARGE);
                 self.give_up(HandshakeFailure::Malformed)
             }

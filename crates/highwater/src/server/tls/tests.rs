@@ -9,7 +9,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVer
 
 use super::super::config::{ClientAuth, ServerConfig};
 use super::super::worker::{Opened, Seal};
-use super::seal::TlsSeal;
+use super::seal::{HELLO_MAX, TOO_LARGE, TlsSeal};
 use super::shared::Shared;
 use super::{Pem, Prepared, Tls};
 
@@ -149,6 +149,58 @@ fn large_content() {
         for cut in [0, 1000, 16_384, 50_000] {
             let (heard, _) = converse(&world, &said, cut, false);
             assert!(heard.plain == said, "{version:?}, cut behind {cut}");
+        }
+    }
+}
+
+/// The hello of a client, made `len` bytes long by an extension that pads it (RFC 7685).
+fn padded_hello(world: &World, len: usize) -> Vec<u8> {
+    let name = "localhost".try_into().expect("a name");
+    let mut client = ClientConnection::new(Arc::clone(&world.client), name).expect("it is right");
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).expect("it is memory");
+    // Headers of record and handshake, version, random; then what has a length: session, ciphers, compression, extensions.
+    let session = 5 + 4 + 2 + 32;
+    let ciphers = session + 1 + usize::from(hello[session]);
+    let number = |at: usize| usize::from(hello[at]) << 8 | usize::from(hello[at + 1]);
+    let compression = ciphers + 2 + number(ciphers);
+    let extensions = compression + 1 + usize::from(hello[compression]);
+    let padding = len - hello.len() - 4;
+    let lengths =
+        [(3, number(3)), (7, number(7)), (extensions, number(extensions))].map(|(at, length)| {
+            let length = u16::try_from(length + 4 + padding).expect("it is small");
+            (at, length.to_be_bytes())
+        });
+    for (at, length) in lengths {
+        hello[at..at + 2].copy_from_slice(&length);
+    }
+    hello.extend([0, 21]);
+    hello.extend(u16::try_from(padding).expect("it is small").to_be_bytes());
+    hello.resize(len, 0);
+    hello
+}
+
+/// Purpose: a hello of the largest size is taken, and one that is a byte longer gets the alert, whether it comes at once or
+/// in pieces. Once, one that came at once could be a quarter longer, and the manual said otherwise.
+#[test]
+fn hellos_are_bounded() {
+    let world = world(&TLS13);
+    for (len, is_taken) in [(HELLO_MAX - 1, true), (HELLO_MAX, true), (HELLO_MAX + 1, false)] {
+        for piece in [len, HELLO_MAX, 5_000, 1_460] {
+            let mut seal = TlsSeal::new(Arc::clone(&world.shared), Versions::Both);
+            let (mut hello, mut heard) = (padded_hello(&world, len), Heard::default());
+            for bytes in hello.chunks_mut(piece) {
+                deliver(&mut seal, bytes, false, &mut heard);
+            }
+            let expected = Heard {
+                hellos: u32::from(is_taken),
+                failed: u32::from(!is_taken),
+                ..Heard::default()
+            };
+            assert_eq!(heard, expected, "{len} bytes, {piece} at a time");
+            let mut own = Vec::new();
+            seal.take_own(&mut own);
+            assert_eq!(own == TOO_LARGE, !is_taken, "{len} bytes, {piece} at a time");
         }
     }
 }
