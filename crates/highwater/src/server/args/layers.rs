@@ -23,7 +23,7 @@ use super::ServerArgs;
 use super::file::{Entry, File};
 use super::idle::Idle;
 use super::profile;
-use super::secret::{Held, Secrets, shown};
+use super::secret::{Held, SUFFIX, Secrets, shown};
 use super::source::{Source, told};
 use super::variable::{PREFIX, variable};
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
@@ -342,6 +342,12 @@ impl Layers {
 
     /// Two listeners on one address would share its connections at random.
     fn check_addresses(&self, command: &mut Command, server: &ServerConfig) -> Result<(), Error> {
+        if let (true, Some(source)) = (server.listen.is_empty(), self.sources.get("listen")) {
+            let remedy =
+                "names no address; name one, such as \"127.0.0.1:8080\", or leave the key out";
+            let message = format!("--listen [] (from {source}): {remedy}");
+            return Err(command.error(ErrorKind::ValueValidation, message));
+        }
         let first = [Listen::tcp(listen::DEFAULT)];
         let listen = if server.listen.is_empty() { &first } else { &server.listen[..] };
         let Some((address, is_twice)) = clash(listen, server.metrics) else { return Ok(()) };
@@ -403,8 +409,8 @@ fn refuse_unknown_keys(command: &mut Command, file: &File) -> Result<(), Error> 
     Err(command.error(ErrorKind::UnknownArgument, message))
 }
 
-/// Refuses an unknown variable that looks like a misspelled one of ours. Others with our prefix are left
-/// alone: Kubernetes makes some up after the names of services.
+/// Refuses an unknown variable that looks like a misspelled one of ours, or that names a file for a setting which takes
+/// none. Others with our prefix are left alone: Kubernetes makes some up after the names of services.
 fn refuse_near_misses(
     command: &mut Command,
     secrets: &Secrets,
@@ -416,6 +422,14 @@ fn refuse_near_misses(
         let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
         if known.iter().any(|known| known == name) {
             continue;
+        }
+        let direct = name.strip_suffix(SUFFIX).filter(|direct| known.iter().any(|it| it == direct));
+        if let Some(direct) = direct {
+            let value = value.to_string_lossy();
+            let message = format!(
+                "unknown variable {name} (value {value:?}): only secrets can come from files; set {direct} instead"
+            );
+            return Err(command.error(ErrorKind::UnknownArgument, message));
         }
         let ours = known.iter().filter_map(|known| known.strip_prefix(PREFIX));
         if let Some(near) = nearest(&name[PREFIX.len()..], ours) {

@@ -15,7 +15,7 @@ use super::file;
 use super::source::Source;
 
 /// What follows the name of a secret's variable.
-const SUFFIX: &str = "_FILE";
+pub(super) const SUFFIX: &str = "_FILE";
 
 type Environment = BTreeMap<OsString, OsString>;
 

@@ -42,6 +42,23 @@ fn mistakes_in_listeners() {
     );
 }
 
+/// Purpose: an empty list is refused: it does not mean the default address, and it does not mean none.
+#[test]
+fn no_listeners() {
+    let file = TempFile::new("\nlisten = []\n");
+    assert_eq!(
+        complaint(&["--config", file.path()], &[("PROVIDER_URL", "x")]),
+        format!(
+            "--listen [] (from {}:2): names no address; name one, such as \"127.0.0.1:8080\", or leave the key out",
+            file.path()
+        )
+    );
+    let better = given(&["--config", file.path(), "--listen", "127.0.0.1:80"], &[]);
+    assert_eq!(better.listen, ["127.0.0.1:80".parse().expect("it is right")], "a flag wins");
+    let tags = TempFile::new("tag = []\n");
+    given(&["--config", tags.path()], &[]); // Where none is a value, an empty list says so.
+}
+
 /// Purpose: a listener that believes the headers of proxies must know which, or anybody could be anybody.
 #[test]
 fn proxies_are_named() {

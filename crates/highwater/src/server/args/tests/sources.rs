@@ -102,6 +102,25 @@ fn secrets_that_are_refused() {
     assert!(args.contains("did you mean HIGHWATER_PEPPER_FILE?"), "{args}");
 }
 
+/// Purpose: a file is not named without effect for a setting that is no secret, and the variable that does the same is told.
+#[test]
+fn only_secrets_come_from_files() {
+    for (name, value, direct) in [
+        ("HIGHWATER_LISTEN_FILE", "/nope", "HIGHWATER_LISTEN"),
+        ("HIGHWATER_TLS_KEY_FILE", "x", "HIGHWATER_TLS_KEY"),
+        ("HIGHWATER_CONFIG_FILE", "a.toml", "HIGHWATER_CONFIG"),
+        ("HIGHWATER_NAME_FILE", "", "HIGHWATER_NAME"),
+    ] {
+        assert_eq!(
+            complaint(&[], &[("PROVIDER_URL", "x"), (name, value)]),
+            format!(
+                "unknown variable {name} (value {value:?}): only secrets can come from files; set {direct} instead"
+            )
+        );
+    }
+    given(&[], &[("HIGHWATER_SERVICE_FILE", "x")]); // It has our prefix, and no setting's name.
+}
+
 /// Purpose: TLS without the authorities of clients is not what somebody wants who says how clients prove themselves: from
 /// each source that is an error, not a server which lets everybody in.
 #[test]
