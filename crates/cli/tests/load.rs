@@ -220,6 +220,7 @@ fn our_own_server() {
         let series = json["series"].as_array().expect("a series is a list");
         let of_series: u64 = series.iter().map(|point| count(point, "ok")).sum();
         assert!(of_series >= count(&json, "ok"), "{json}");
+        assert_eq!(series[0]["t"], 0.0, "{json}");
         let times = ["p25", "p50", "p75", "p90", "p95", "p99", "p999", "p9999", "max"];
         let times = times.map(|name| json[format!("{name}_us")].as_f64().expect("a number"));
         assert!(times[0] > 0.0 && times.is_sorted(), "{json}");

@@ -225,7 +225,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub(crate) transport: Transport,
 
-    /// Length of one point of the JSON's series, and of one interval of --hlog.
+    /// Length of one point of the JSON's series, which begins behind the warm-up, and of one interval of --hlog.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
     pub(crate) series: Duration,
 

@@ -15,6 +15,7 @@
 mod args;
 mod chart;
 mod client;
+mod counts;
 mod demand;
 mod expect;
 mod files;
@@ -28,6 +29,7 @@ mod report;
 mod request;
 mod run;
 mod schedule;
+mod series;
 mod spec;
 mod tally;
 mod target;

@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::args::Args;
 use super::chart;
+use super::counts::Counts;
 use super::run::Outcome;
-use super::tally::{Counts, Row};
+use super::tally::Row;
 use super::target::Target;
 use super::units::{micros as shown, time};
 
@@ -249,10 +250,11 @@ fn statuses(counts: &[u64]) -> Value {
         .into()
 }
 
-/// The load over time, from the first request on, with the warm-up in it. `t` is a point's beginning
-/// in seconds; everything is counted when it happened.
+/// The load over time, without the warm-up. `t` is a point's beginning, in seconds from the beginning of the measured span;
+/// everything is counted when it happened.
 fn series(args: &Args, outcome: &Outcome) -> Vec<Value> {
-    let points = outcome.tally.series.chunks(args.points_per_series() as usize).enumerate();
+    let points =
+        outcome.tally.measured_series().chunks(args.points_per_series() as usize).enumerate();
     points
         .map(|(index, fine)| {
             let mut point = Counts::default();
@@ -435,12 +437,11 @@ fn charts(args: &Args, outcome: &Outcome) -> String {
     if !args.chart && !stdout().is_terminal() {
         return String::new();
     }
-    let points = outcome.tally.series.iter().map(|point| point.ok).collect::<Vec<_>>();
-    // Only points within the measured span: neither the warm-up nor the answers after the end.
+    let points = outcome.tally.measured_series().iter().map(|point| point.ok).collect::<Vec<_>>();
+    // Without the answers after the end.
     let step = args.step();
-    let from = args.warmup.as_nanos().div_ceil(step.as_nanos()) as usize;
-    let to = ((args.warmup + outcome.span).as_nanos() / step.as_nanos()) as usize;
-    let points = points.get(from..to.min(points.len())).unwrap_or_default();
+    let to = (outcome.span.as_nanos() / step.as_nanos()) as usize;
+    let points = &points[..to.min(points.len())];
     let quantiles: Vec<(&str, f64)> = QUANTILES.into_iter().chain([("max", 1.0)]).collect();
     chart::throughput(points, step) + &chart::latency(&outcome.tally.latency, &quantiles, shown)
 }

@@ -3,189 +3,24 @@
 //! A request is *measured* if it was meant to be sent within the measured span; its result counts whenever it
 //! comes. Every measured request that was sent ends as exactly one of: answered (2xx or not), refused, timed
 //! out, failed. The series counts everything when it happens, the warm-up and the end too, since it is there
-//! to show change.
+//! to show change; what is reported of it begins with the measured span.
 
 use std::time::Duration;
 
 use highwater_core::histogram::Histogram;
 use highwater_core::time::Instant;
-use highwater_sys::dial::Failure;
 
+use super::counts::{Counts, Outcome};
 use super::frames::{Closes, Frames};
 use super::handshakes::Handshakes;
 use super::hlog::Intervals;
 use super::schedule::Due;
+use super::series::{Series, Span};
 
 /// Different reasons of bad responses that are kept.
 pub(crate) const REASONS_MAX: usize = 5;
 /// Bad responses whose reasons are looked at: writing each down would cost a client that gets nothing else.
 const REASONS_LOOKED: usize = 1000;
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// A whole answer, with this status.
-    Answered(u16),
-    /// A whole answer with this status that is not what was expected.
-    Wrong(u16),
-    /// The connection was refused.
-    Refused,
-    /// Given up by this client at the deadline or time-out, or by the kernel.
-    TimedOut,
-    /// The connection was reset.
-    Reset,
-    /// The connection ended before the answer did.
-    Truncated,
-    /// The received bytes were not an HTTP answer.
-    Malformed(&'static str),
-    /// TLS could not be set up, or failed later.
-    Handshake,
-    /// The server has reset the stream.
-    StreamReset,
-    /// The server has not processed the request (REFUSED_STREAM, or a GOAWAY that excludes it).
-    StreamRefused,
-    /// A whole message of WebSocket.
-    Message,
-    /// A message that is not what was expected.
-    WrongMessage,
-    /// The server closed the connection by a close frame.
-    Closed,
-    /// The server did not switch to WebSocket.
-    Unupgraded,
-    /// This machine had no local port left.
-    NoPort,
-    /// This machine failed to connect or send in another way, by the error's number.
-    Failed(i32),
-}
-
-impl From<Failure> for Outcome {
-    fn from(failure: Failure) -> Outcome {
-        match failure {
-            Failure::Refused => Outcome::Refused,
-            Failure::Reset => Outcome::Reset,
-            Failure::TimedOut => Outcome::TimedOut,
-            Failure::Ports => Outcome::NoPort,
-            Failure::Handshake => Outcome::Handshake,
-            Failure::Other(errno) => Outcome::Failed(errno),
-        }
-    }
-}
-
-/// Requests by how they ended.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    /// Requests that were sent, or whose connection was not made.
-    pub(crate) sent: u64,
-    /// 2xx.
-    pub(crate) ok: u64,
-    /// 2xx within the deadline.
-    pub(crate) good: u64,
-    /// Other answers.
-    pub(crate) non_2xx: u64,
-    /// Answers, 2xx or not, that were not what was expected.
-    pub(crate) bad: u64,
-    pub(crate) refused: u64,
-    pub(crate) timeouts: u64,
-    pub(crate) resets: u64,
-    pub(crate) truncated: u64,
-    pub(crate) malformed: u64,
-    /// Requests whose TLS failed.
-    pub(crate) handshakes: u64,
-    pub(crate) stream_resets: u64,
-    pub(crate) streams_refused: u64,
-    /// Messages whose connection the server closed.
-    pub(crate) closed: u64,
-    /// Messages for which no connection was upgraded.
-    pub(crate) unupgraded: u64,
-    pub(crate) no_port: u64,
-    pub(crate) failed: u64,
-}
-
-impl Counts {
-    /// All failures except refusals, time-outs and other statuses.
-    pub(crate) fn errors(&self) -> u64 {
-        let of_server = self.resets + self.truncated + self.malformed + self.handshakes;
-        let of_streams = self.stream_resets + self.streams_refused + self.closed + self.unupgraded;
-        of_server + of_streams + self.no_port + self.failed
-    }
-
-    #[inline]
-    fn count(&mut self, outcome: Outcome, in_time: bool) {
-        let field = match outcome {
-            Outcome::Answered(200..=299) => {
-                self.good += u64::from(in_time);
-                &mut self.ok
-            }
-            Outcome::Answered(_) => &mut self.non_2xx,
-            Outcome::Wrong(status) => {
-                self.bad += 1;
-                if (200..300).contains(&status) { &mut self.ok } else { &mut self.non_2xx }
-            }
-            Outcome::Refused => &mut self.refused,
-            Outcome::TimedOut => &mut self.timeouts,
-            Outcome::Reset => &mut self.resets,
-            Outcome::Truncated => &mut self.truncated,
-            Outcome::Malformed(_) => &mut self.malformed,
-            Outcome::Handshake => &mut self.handshakes,
-            Outcome::StreamReset => &mut self.stream_resets,
-            Outcome::StreamRefused => &mut self.streams_refused,
-            Outcome::Message => {
-                self.good += u64::from(in_time);
-                &mut self.ok
-            }
-            Outcome::WrongMessage => {
-                self.bad += 1;
-                &mut self.ok
-            }
-            Outcome::Closed => &mut self.closed,
-            Outcome::Unupgraded => &mut self.unupgraded,
-            Outcome::NoPort => &mut self.no_port,
-            Outcome::Failed(_) => &mut self.failed,
-        };
-        *field += 1;
-    }
-
-    pub(crate) fn add(&mut self, other: &Counts) {
-        self.sent += other.sent;
-        self.ok += other.ok;
-        self.good += other.good;
-        self.non_2xx += other.non_2xx;
-        self.bad += other.bad;
-        self.refused += other.refused;
-        self.timeouts += other.timeouts;
-        self.resets += other.resets;
-        self.truncated += other.truncated;
-        self.malformed += other.malformed;
-        self.handshakes += other.handshakes;
-        self.stream_resets += other.stream_resets;
-        self.streams_refused += other.streams_refused;
-        self.closed += other.closed;
-        self.unupgraded += other.unupgraded;
-        self.no_port += other.no_port;
-        self.failed += other.failed;
-    }
-}
-
-/// The spans a run consists of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
-    /// When the first request is sent.
-    pub(crate) start: Instant,
-    /// The measured span.
-    pub(crate) from: Instant,
-    pub(crate) to: Instant,
-    /// Of one point of the series.
-    pub(crate) step: Duration,
-    /// Of one interval of the log of latencies.
-    pub(crate) interval: Duration,
-}
-
-impl Span {
-    /// Whether a request that was meant for `intended` is measured.
-    pub(crate) fn measures(&self, intended: Instant) -> bool {
-        (self.from..self.to).contains(&intended)
-    }
-}
 
 /// The measured results of one kind of request.
 #[derive(Clone)]
@@ -225,7 +60,7 @@ pub(crate) struct Tally {
     pub(crate) rejection: Histogram,
     /// Nanoseconds from the intended to the actual send.
     pub(crate) lag: Histogram,
-    pub(crate) series: Vec<Counts>,
+    series: Series,
     /// One for each request of a mix; empty without one.
     pub(crate) rows: Vec<Row>,
     /// The latencies of 2xx over time, if a log of them is written.
@@ -269,7 +104,7 @@ impl Tally {
             latency: Histogram::new(),
             rejection: Histogram::new(),
             lag: Histogram::new(),
-            series: Vec::new(),
+            series: Series::new(span),
             rows: Vec::new(),
             intervals: None,
             reasons: Vec::new(),
@@ -329,7 +164,7 @@ impl Tally {
     /// A request that was due, number `request` of the mix, is sent at `now`, or its connection has failed. It was
     /// given to that connection when it was `begun`.
     pub(crate) fn sent(&mut self, request: usize, due: Due, begun: Instant, now: Instant) {
-        self.point(now).sent += 1;
+        self.series.at(now).sent += 1;
         if self.span.measures(due.intended) {
             self.counts.sent += 1;
             if let Some(row) = self.rows.get_mut(request) {
@@ -365,7 +200,7 @@ impl Tally {
     ) {
         let took = now - intended;
         let in_time = self.deadline.is_none_or(|deadline| took <= deadline);
-        self.point(now).count(outcome, in_time);
+        self.series.at(now).count(outcome, in_time);
         if !self.span.measures(intended) {
             return;
         }
@@ -417,27 +252,21 @@ impl Tally {
         }
     }
 
-    /// The point of the series that `now` falls into.
-    #[inline]
-    fn point(&mut self, now: Instant) -> &mut Counts {
-        let index = ((now - self.span.start).as_nanos() / self.span.step.as_nanos()) as usize;
-        if index >= self.series.len() {
-            self.series.resize(index + 1, Counts::default());
-        }
-        &mut self.series[index]
+    /// The series from the beginning of the measured span on.
+    pub(crate) fn measured_series(&self) -> &[Counts] {
+        self.series.measured()
     }
 
     /// Everything, including the warm-up.
     pub(crate) fn total(&self) -> Counts {
-        let mut total = Counts::default();
-        self.series.iter().for_each(|point| total.add(point));
-        total
+        self.series.total()
     }
 
     /// Measures the warm-up too, in a run that ended before it was over.
     pub(crate) fn measure_all(&mut self) {
         self.counts = self.total();
         (self.asked, self.not_sent, self.open) = (self.counts.sent, 0, 0);
+        self.series.measure_all();
     }
 
     /// Adds the results of another client in the same span.
@@ -458,12 +287,7 @@ impl Tally {
         self.latency.merge(&other.latency);
         self.rejection.merge(&other.rejection);
         self.lag.merge(&other.lag);
-        if self.series.len() < other.series.len() {
-            self.series.resize(other.series.len(), Counts::default());
-        }
-        for (mine, theirs) in self.series.iter_mut().zip(&other.series) {
-            mine.add(theirs);
-        }
+        self.series.merge(&other.series);
         for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
             mine.counts.add(&theirs.counts);
             mine.latency.merge(&theirs.latency);

@@ -8,8 +8,8 @@ use std::io;
 use highwater_core::driver::{ConnId, Wait};
 use highwater_sys::dial::{Arrival, Dial, Event};
 
+use super::counts::Outcome;
 use super::request::Request;
-use super::tally::Outcome;
 use super::template::Values;
 
 /// Requests of one kind, to be sent in one go.

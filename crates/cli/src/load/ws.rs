@@ -19,8 +19,8 @@ use highwater_core::prng::Prng;
 use highwater_core::websocket::{CloseCode, Decoder, Event as Frame, Limits, Role, encode};
 use highwater_sys::dial::{Arrival, Dial, Event};
 
+use super::counts::Outcome;
 use super::frames::Closes;
-use super::tally::Outcome;
 use super::upgrade::{self, Handshake, Message};
 use super::wire::{Batch, Happened, MESSAGE, Wire};
 

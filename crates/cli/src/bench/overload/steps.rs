@@ -169,7 +169,7 @@ fn of_step(name: String, done: &Done, bottlenecks: &mut Vec<String>) -> StepRow 
 fn points_of(done: &Done) -> Vec<[f64; 2]> {
     let step = POINT.as_secs_f64();
     let whole = (done.outcome.span.as_secs_f64() / step).round() as usize;
-    let points = done.outcome.tally.series.iter().take(whole).zip(1_u32..);
+    let points = done.outcome.tally.measured_series().iter().take(whole).zip(1_u32..);
     points
         .map(|(counts, number)| {
             let at = done.at.as_secs_f64() + f64::from(number) * step;

@@ -4,9 +4,9 @@ use highwater_core::driver::ConnId;
 use highwater_core::http1::client::Reader;
 use highwater_core::time::Instant;
 
+use super::super::counts::Outcome;
 use super::super::expect::Check;
 use super::super::schedule::Due;
-use super::super::tally::Outcome;
 use super::{Connection, Core, State, Todo};
 
 impl Core {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use highwater_core::driver::Wait;
 use highwater_core::time::Instant;
 
-use super::super::tally::Outcome;
+use super::super::counts::Outcome;
 use super::{Core, State};
 
 /// How soon it looks again at connections that are being closed, while others wait for their places.

@@ -4,8 +4,8 @@ use highwater_core::http1::client::{End, Eof, Malformed, Next};
 use highwater_core::time::Instant;
 use highwater_sys::dial::{Arrival, Event, Failure};
 
+use super::super::counts::Outcome;
 use super::super::expect::{Check, Expect};
-use super::super::tally::Outcome;
 use super::super::wire::{Happened, MESSAGE};
 use super::{AWAY, Core, KERNEL_TICK, LINGER, LINGERING_MAX, State, Todo};
 

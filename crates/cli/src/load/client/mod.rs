@@ -30,11 +30,13 @@ use highwater_core::http1::client::Reader;
 use highwater_core::time::Instant;
 use highwater_core::timer::Wheel;
 
+use super::counts::Outcome;
 use super::demand::Demand;
 use super::expect::Check;
 use super::request::{Choice, Requests};
 use super::schedule::Due;
-use super::tally::{Outcome, Span, Tally};
+use super::series::Span;
+use super::tally::Tally;
 use super::template::Values;
 use super::wire::{Batch, Wire};
 

@@ -9,8 +9,8 @@ use highwater_core::http2::ErrorCode;
 use highwater_core::http2::client::{Config, Connection, Event, Failure};
 use highwater_sys::dial::{Arrival, Dial};
 
+use super::super::counts::Outcome;
 use super::super::frames::Frames;
-use super::super::tally::Outcome;
 use super::super::wire::Happened;
 use super::Setup;
 use super::places::{Places, State};

@@ -19,8 +19,8 @@ use std::rc::Rc;
 use highwater_core::driver::{ConnId, Wait};
 use highwater_sys::dial::{Dial, Event};
 
+use super::counts::Outcome;
 use super::frames::Frames;
-use super::tally::Outcome;
 use super::wire::{Batch, Happened, Wire};
 use connections::Connections;
 use places::{Places, State};

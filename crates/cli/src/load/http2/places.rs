@@ -1,7 +1,7 @@
 //! Where requests are: a place for each that can be under way.
 
+use super::super::counts::Outcome;
 use super::super::message::Written;
-use super::super::tally::Outcome;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {

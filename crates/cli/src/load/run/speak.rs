@@ -11,7 +11,7 @@ use super::super::client::{Client, Plan};
 use super::super::demand::Demand;
 use super::super::frames::Closes;
 use super::super::http2::{self, Http2};
-use super::super::tally::Span;
+use super::super::series::Span;
 use super::super::tls::{self, TlsDialer};
 use super::super::tunnels::Tunnels;
 use super::super::upgrade::Message;

@@ -19,7 +19,7 @@ use highwater_sys::dial::{Arrival, Dial, Event, Failure};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Error, HandshakeKind};
 
-use super::super::tally::Span;
+use super::super::series::Span;
 use super::{Shared, problem};
 
 /// One connection.

@@ -21,7 +21,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use super::args::{Args, Switch};
 use super::files;
 use super::handshakes::Handshakes;
-use super::tally::Span;
+use super::series::Span;
 
 pub(crate) use dialer::{Sessions, TlsDialer};
 

@@ -15,8 +15,9 @@ use super::super::super::demand::Demand;
 use super::super::super::expect::Expect;
 use super::super::super::request::{Choice, Request, Requests};
 use super::super::super::schedule::{Arrivals, Schedule};
+use super::super::super::series::Span;
 use super::super::super::spec::Spec;
-use super::super::super::tally::{Span, Tally};
+use super::super::super::tally::Tally;
 use super::super::super::template::{Template, Values};
 use super::super::{Client, Plan};
 

@@ -11,8 +11,8 @@ use highwater_sys::dial::Failure;
 use proptest::prelude::*;
 
 use self::fake::{BUSY, CLOSING, Does, OK, START, Server, What, case, ms, requests, run, uniform};
+use super::super::counts::Counts;
 use super::super::expect::{Body, Expect};
-use super::super::tally::Counts;
 use super::*;
 
 /// A server with one thread: requests in the order they come, the `n`-th takes `service(n)`.
