@@ -192,8 +192,9 @@ impl<T> Queue<T> {
             }
         }
         // Before the queue stood, it had no bound.
+        let stands = self.target.is_some();
         let mut left = DISPLACED_MAX;
-        while left > 0 && self.lacks_room(room) && self.make_room(room.places()) {
+        while stands && left > 0 && self.make_room(room.places()) {
             left -= 1;
         }
     }
@@ -357,8 +358,7 @@ impl<T> Queue<T> {
         Some(entry)
     }
 
-    /// The next entry to refuse, unless enough were refused in a row and there is something to start: one without room, or
-    /// the oldest that has waited for longer than `target`, of the lowest class that has one.
+    /// The next entry to refuse, unless enough were refused in a row and there is something to start.
     fn pop_refused(
         &mut self,
         now: Instant,
@@ -374,6 +374,7 @@ impl<T> Queue<T> {
         })
     }
 
+    /// The oldest entry that has waited for longer than `target`, of the lowest class that has one.
     fn pop_overdue(
         &mut self,
         now: Instant,
