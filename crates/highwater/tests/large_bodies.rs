@@ -1,5 +1,5 @@
 //! Large bodies that are collected for their handlers, over real sockets: they arrive whole however they are cut, nothing
-//! behind them is lost, and every bound on them holds.
+//! behind them is lost, and every bound on them holds. And large answers to clients that read slowly.
 
 mod answers;
 mod served;
@@ -20,7 +20,31 @@ use transports::on_each_transport;
 
 fn router() -> Router {
     let tell = |body: Bytes| told(&body);
-    Router::new().get("/", || "next").post("/", tell.body_max(8 << 20))
+    let large = || Bytes::from(content(LARGE));
+    Router::new().get("/", || "next").post("/", tell.body_max(8 << 20)).get("/large", large)
+}
+
+/// More than the kernel's buffers of both sides hold.
+const LARGE: usize = 16 << 20;
+
+/// How long a slow client may read nothing, and what it reads in a quarter of it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+const SLOW_PIECE: usize = 150_000;
+
+/// Reads for three times the timeout at a rate at which the kernel's send buffer would not be a third empty in time, then
+/// the rest: all of the answer comes.
+fn reads_slowly(client: &mut Client) {
+    client.send(b"GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let mut received = 0;
+    let mut piece = vec![0; SLOW_PIECE];
+    for _ in 0..12 {
+        client.stream.read_exact(&mut piece).expect("it reads");
+        received += piece.len();
+        thread::sleep(WRITE_TIMEOUT / 4);
+    }
+    let mut rest = Vec::new();
+    received += client.stream.read_to_end(&mut rest).expect("it reads");
+    assert!(received > LARGE && rest.ends_with(&content(LARGE)[LARGE - 1000..]), "{received}");
 }
 
 /// Tells contents apart, also those with the same bytes in another order.
@@ -141,6 +165,20 @@ on_each_transport! {
                 assert_eq!(client.answer().content, "next", "behind {len} bytes");
             }
         }
+    }
+
+    /// Purpose: a client that reads slowly, but does read, gets all of its answer: what the kernel holds for it does not hide
+    /// that it reads. One that does not read is cut.
+    fn read_slowly(transport) {
+        let mut config = config(transport);
+        config.limits.write_timeout = WRITE_TIMEOUT;
+        let served = Served::start(config);
+        let mut idle = served.connect();
+        idle.send(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+        reads_slowly(&mut served.connect());
+        let mut received = Vec::new();
+        let error = idle.stream.read_to_end(&mut received).expect_err("it is cut");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{}", received.len());
     }
 
     /// Purpose: wherever the network cuts a body, it arrives whole; also where the head is cut off, or waits for a 100.

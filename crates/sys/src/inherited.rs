@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::call::check;
-use crate::socket::{option, set_option};
+use crate::socket::{option, set_for_connections};
 use crate::{Address, Listener};
 
 /// The first descriptor that is passed.
@@ -100,8 +100,7 @@ fn take(number: RawFd, name: Option<String>) -> io::Result<Inherited> {
         let path = unix_path(&fd)?;
         (Listener::of(fd, BACKLOG), Address::Unix(path))
     } else {
-        // As for a listener of our own: accepted connections inherit it.
-        set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
+        set_for_connections(&fd)?;
         let listener = Listener::of(fd, BACKLOG);
         let address = Address::Tcp(listener.local_addr()?);
         (listener, address)

@@ -12,13 +12,14 @@ use crate::direct;
 use crate::listen_queue::ListenQueue;
 use crate::portable::{Plain, Stream};
 use crate::socket::{
-    RawAddr, bind, listen, set_nonblocking, set_option, set_socket_option, socket,
+    RawAddr, bind, listen, set_for_connections, set_nonblocking, set_option, set_socket_option,
+    socket,
 };
 
 /// A listening socket: TCP, or a Unix stream socket.
 ///
 /// Over TCP each worker has its own on the same address ([`another`](Listener::another)); the kernel spreads
-/// connections over them (`SO_REUSEPORT`). Connections inherit `TCP_NODELAY` from it. Unix sockets, and
+/// connections over them (`SO_REUSEPORT`). Connections inherit their options from it. Unix sockets, and
 /// sockets that another process may accept from as well, are [shared](Listener::share).
 #[derive(Debug)]
 pub struct Listener {
@@ -101,8 +102,7 @@ impl Listener {
     pub fn adopt(listener: std::net::TcpListener) -> io::Result<Listener> {
         let mut listener = Listener::from(listener);
         set_option(&listener.fd, libc::SOL_SOCKET, libc::SO_REUSEPORT)?;
-        // As for a listener of this module: accepted connections inherit it.
-        set_option(&listener.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
+        set_for_connections(&listener.fd)?;
         if let Some(backlog) = listener.queue().room_max() {
             listener.backlog = backlog;
         }

@@ -20,15 +20,25 @@ pub(crate) fn socket(addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // Connections of the last run may still be in TIME_WAIT on this port.
     set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
-    // Accepted connections inherit it. Answers are written whole, so waiting for more bytes gains
-    // nothing.
-    set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
+    set_for_connections(&fd)?;
     if addr.is_ipv6() {
         // The meaning of the wildcard must not depend on the sysctl net.ipv6.bindv6only.
         let only = i32::from(!addr.ip().is_unspecified());
         set_socket_option(fd.as_raw_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &only)?;
     }
     Ok(fd)
+}
+
+/// Bytes of output that the kernel takes for a connection beyond those on their way to the client; it takes more when half
+/// of them have left. Its own bound is its send buffer, which grows to megabytes: a slow client would hold as much
+/// memory, and for tens of seconds nothing would show that it reads. Half as much costs large answers CPU time.
+const UNSENT_MAX: i32 = 256 * 1024;
+
+/// Sets what accepted TCP connections inherit from the listener `fd`, so that it costs no system call each.
+pub(crate) fn set_for_connections(fd: &OwnedFd) -> io::Result<()> {
+    // Answers are written whole, so waiting for more bytes gains nothing.
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
+    set_socket_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &UNSENT_MAX)
 }
 
 pub(crate) fn bind(fd: &OwnedFd, addr: SocketAddr) -> io::Result<()> {

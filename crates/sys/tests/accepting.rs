@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 
@@ -109,13 +109,19 @@ on_each! {
 }
 
 on_each! {
-    /// Purpose: accepted connections inherit TCP_NODELAY from the listener (no call per connection).
-    fn nodelay_is_inherited<D>() {
+    /// Purpose: accepted connections inherit TCP_NODELAY from the listener (no call per connection), and the bound on what the
+    /// kernel takes for a client that does not read.
+    fn options_are_inherited<D>() {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 8).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let owned = listener.as_fd().try_clone_to_owned().unwrap();
         let (accepted, _) = std::net::TcpListener::from(owned).accept().unwrap();
         assert!(accepted.nodelay().unwrap());
+        accepted.set_nonblocking(true).unwrap();
+        let pieces = std::iter::repeat_with(|| (&accepted).write(&[0; 16 * 1024]));
+        let taken: usize = pieces.map_while(Result::ok).take(1_000).sum();
+        // What the client's kernel takes is on top.
+        assert!((100_000..1_500_000).contains(&taken), "{taken}");
         drop(client);
     }
 }

@@ -29,13 +29,15 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// Minimum average rate of a body in bytes per second once [`Limits::body_grace`] has passed; below it
     /// 408. Zero disables it. `--body-rate-min`, 240. It bounds the resources that one client can hold; while
-    /// other requests need the places held by uploads, the minimum rate rises.
+    /// other requests need the places held by uploads, the minimum rate rises. A client that opens the windows of
+    /// HTTP/2 for an answer more slowly is not reading it: see [`Limits::write_timeout`].
     pub body_rate_min: u32,
     /// How long a body may be slower than its minimum rate. 5 s.
     pub body_grace: Duration,
     /// Longest wait for the next request on an idle connection; then a close. `--idle-timeout`, 60 s.
     pub idle_timeout: Duration,
-    /// Longest wait for the kernel to take some of the output; then a reset. `--write-timeout`, 30 s.
+    /// Longest wait for the kernel to take some of the output, or for a window of HTTP/2 to open for as much as
+    /// [`Limits::body_rate_min`] demands in this time; then a reset. `--write-timeout`, 30 s.
     pub write_timeout: Duration,
     /// How long a client that has finished sending (half-closed its connection) may wait for an answer that
     /// makes no progress: no byte of it is sent, and none of the request's body arrives. Then the connection
@@ -99,6 +101,15 @@ impl Default for Http2Limits {
             control_per_second: 1000,
             extended_connect: false,
         }
+    }
+}
+
+impl Limits {
+    /// Whether `moved` bytes of content within the [`Limits::write_timeout`] show that a client reads: at least as many as the
+    /// [`Limits::body_rate_min`] demands of a sender.
+    pub fn is_progress(&self, moved: usize) -> bool {
+        let demanded = u128::from(self.body_rate_min) * self.write_timeout.as_millis() / 1000;
+        moved > 0 && moved as u128 >= demanded
     }
 }
 

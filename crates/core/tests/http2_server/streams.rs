@@ -295,7 +295,7 @@ fn a_closed_window_is_not_waited_for() {
     scene.get(1, "/large");
     scene.get(3, "/large");
     assert_eq!(scene.pass(scene.limits.write_timeout / 2), Expired::Early);
-    scene.receive(&Scene::frame(8, 0, 3, &[0, 0, 0, 5]));
+    scene.receive(&window_update(3, 8_000));
     assert_eq!(scene.pass(scene.limits.write_timeout / 2), Expired::Stalled);
     assert_eq!(scene.seen.last().map(String::as_str), Some("RST_STREAM 1 CANCEL"));
     assert_eq!(
@@ -306,6 +306,44 @@ fn a_closed_window_is_not_waited_for() {
     assert_eq!(scene.server.allocated(), scene.server.allocated().min(6_000));
     scene.get(5, "/204");
     assert_eq!(scene.seen.last().map(String::as_str), Some("HEADERS 5 204 end"));
+}
+
+/// Purpose: a client cannot keep an answer, and what it holds, by opening the window by a byte now and then: it must open it
+/// as fast as the slowest sender may be; without a minimum rate any byte will do.
+#[test]
+fn a_window_opened_by_a_byte() {
+    for (rate_min, stream) in [(240, 1), (240, 0), (0, 1), (0, 0)] {
+        let mut scene = Scene::silent();
+        scene.limits.body_rate_min = rate_min;
+        let window = if stream == 0 { 1 << 20 } else { 10 };
+        scene.greet(&[Setting::InitialWindowSize(window)]);
+        scene.get(1, "/large");
+        for _ in 0..3 {
+            assert_eq!(scene.pass(scene.limits.write_timeout / 4), Expired::Early);
+            scene.receive(&window_update(stream, 1));
+        }
+        let expected = if rate_min > 0 { Expired::Stalled } else { Expired::Early };
+        assert_eq!(scene.pass(scene.limits.write_timeout / 4), expected, "{rate_min} {stream}");
+    }
+}
+
+/// Purpose: an answer that waits for its turn, because those before it take all that the client allows the connection, is not
+/// given up while the client reads; nor is any of them the longer for it when it reads no more.
+#[test]
+fn a_turn_is_waited_for() {
+    let mut scene = Scene::silent();
+    scene.greet(&[Setting::InitialWindowSize(1 << 20)]);
+    scene.get(1, "/large");
+    scene.get(3, "/large");
+    scene.get(5, "/large");
+    for _ in 0..6 {
+        assert_eq!(scene.pass(scene.limits.write_timeout / 2), Expired::Early);
+        scene.receive(&window_update(0, 8_000));
+    }
+    assert!(!scene.content.contains_key(&5), "its turn has not come");
+    assert_eq!(scene.pass(scene.limits.write_timeout - Duration::from_nanos(1)), Expired::Early);
+    assert_eq!(scene.pass(Duration::from_nanos(1)), Expired::Stalled);
+    assert_eq!(scene.pass(Duration::ZERO), Expired::Stalled);
 }
 
 /// Purpose: a drain is announced, what is on its way is still served, and the last stream is named once the client has
@@ -394,4 +432,8 @@ fn memory() {
     assert_eq!(scene.content.len(), 201);
     let kept = size_of::<highwater_core::http2::Connection>() + scene.server.allocated();
     assert!(kept < 4_096, "{kept}");
+}
+
+fn window_update(stream: u32, increment: u32) -> Vec<u8> {
+    Scene::frame(8, 0, stream, &increment.to_be_bytes())
 }

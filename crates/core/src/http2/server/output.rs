@@ -153,7 +153,7 @@ impl State {
             self.send_frame(link, index, room.saturating_sub(HEADER_LEN).max(1), limits, now);
         }
         if self.waiting > 0 {
-            self.note_stalls(now);
+            self.note_stalls(now, limits);
         }
     }
 
@@ -203,7 +203,8 @@ impl State {
             self.turn.1 = self.turn.1.saturating_sub(len);
             let is_taken = stream.window.take(len as u32) && self.window_out.take(len as u32);
             debug_assert!(is_taken, "both windows were asked");
-            stream.stalled = Instant::MAX;
+            stream.moved += len;
+            self.moved += len;
             self.calm.work(&limits.http2);
         }
         if unsent.len > 0 {
@@ -222,12 +223,22 @@ impl State {
         }
     }
 
-    /// Content that waits for a window only has waited since now at least.
-    fn note_stalls(&mut self, now: Instant) {
+    /// Content that waits for a window only has waited since now at least. Windows that open by a byte now and then are no
+    /// progress; and where the connection's window is the one that is closed, what any stream sends is progress of all.
+    fn note_stalls(&mut self, now: Instant, limits: &Limits) {
         let window = self.window_out.available();
+        let of_connection = limits.is_progress(self.moved);
+        if of_connection {
+            self.moved = 0;
+        }
         for stream in self.streams.iter_mut() {
             let waits = stream.unsent_len() > 0 && !stream.has_frame(window);
-            stream.stalled = if waits { stream.stalled.min(now) } else { Instant::MAX };
+            let has_moved = limits.is_progress(stream.moved)
+                || (of_connection && stream.window.available() > 0);
+            if !waits || has_moved || stream.stalled == Instant::MAX {
+                stream.stalled = if waits { now } else { Instant::MAX };
+                stream.moved = 0;
+            }
         }
     }
 

@@ -51,8 +51,10 @@ pub(super) struct StreamState {
     /// The request's content, unless all of it is handed on.
     pub(super) upload: Option<Box<Upload>>,
     pub(super) unsent: Option<Box<Unsent>>,
-    /// Since when content waits for a window; `MAX` if none does.
+    /// Since when content waits for a window that does not open; `MAX` if none does.
     pub(super) stalled: Instant,
+    /// Bytes of content sent since.
+    pub(super) moved: usize,
 }
 
 impl StreamState {
@@ -69,6 +71,7 @@ impl StreamState {
             upload: None,
             unsent: None,
             stalled: Instant::MAX,
+            moved: 0,
         }
     }
 
