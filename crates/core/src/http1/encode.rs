@@ -19,7 +19,7 @@ impl FieldEncoder<'_> {
 }
 
 impl FieldWriter for FieldEncoder<'_> {
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, name: &str, value: &[u8]) {
         // One reservation for the four parts; each append would check for itself otherwise.
         self.out.reserve(name.len() + value.len() + 4);

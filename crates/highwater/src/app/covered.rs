@@ -84,7 +84,8 @@ fn surround(around: &Around, finisher: ResponseFinisher, request: OwnedRequest) 
 }
 
 impl Shared {
-    /// Like `App::call`, for a route that layers cover.
+    /// Like `App::call`, for a route that layers cover. Out of line, so that other routes need no room for it.
+    #[inline(never)]
     pub(super) fn call_covered<'s>(
         &'s self,
         scope: &'s Scope,

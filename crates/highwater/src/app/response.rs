@@ -225,8 +225,16 @@ impl Response {
     /// A response with content whose media type is static.
     #[inline]
     pub(crate) fn of(content_type: &'static str, body: Body) -> Self {
-        let framed = body.is_upgrade();
-        Response { content_type: Some(content_type), body, framed, ..Response::new(StatusCode::OK) }
+        // All fields, because what is not taken of another response would be dropped.
+        Response {
+            status: StatusCode::OK,
+            rendered: false,
+            framed: body.is_upgrade(),
+            content_type: Some(content_type),
+            headers: Vec::new(),
+            body,
+            error: None,
+        }
     }
 
     /// A response that still has to be given its shape.

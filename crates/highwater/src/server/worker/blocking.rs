@@ -64,12 +64,13 @@ impl BlockingDetector {
     /// A call that was timed has ended.
     #[cold]
     pub(super) fn end(&mut self, began: Instant, clock: &impl Clock, endpoint: u16) {
-        let took = clock.now() - began;
-        if took > CALL_MAX {
-            self.suspect(endpoint, took);
+        let ended = clock.now();
+        if ended > began + CALL_MAX {
+            self.suspect(endpoint, ended - began);
         }
     }
 
+    #[inline(never)]
     fn suspect(&mut self, endpoint: u16, took: Duration) {
         let at = self.suspects.iter().position(|suspect| suspect.endpoint == endpoint);
         let at = at.unwrap_or_else(|| {

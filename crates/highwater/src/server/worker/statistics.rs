@@ -93,9 +93,21 @@ impl Statistics {
             self.prompt.push((exchange.endpoint, answer));
             self.prompt_good += u64::from(good);
         } else {
-            metrics.request(exchange.endpoint, answer);
-            self.record(exchange, if good { Outcome::Good } else { Outcome::Failed });
+            self.answered_alone(metrics, exchange, answer, good);
         }
+    }
+
+    /// It has waited, or has a deadline. Out of line, so that the usual request saves no registers for it.
+    #[inline(never)]
+    fn answered_alone(
+        &mut self,
+        metrics: &WorkerMetrics,
+        exchange: &Exchange,
+        answer: Answer,
+        good: bool,
+    ) {
+        metrics.request(exchange.endpoint, answer);
+        self.record(exchange, if good { Outcome::Good } else { Outcome::Failed });
     }
 
     /// A request is refused, for load or for another reason.
