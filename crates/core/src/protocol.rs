@@ -276,8 +276,14 @@ pub trait Pending<'a> {
     /// On which stream it is.
     fn stream(&self) -> StreamId;
 
-    /// The head. It is made by each call, and outlives the pending request: it is not copied again.
+    /// The head. It is made by each call, and outlives the pending request.
     fn head(&self) -> Head<'a>;
+
+    /// Makes the head in its place: one that is returned may be copied on its way.
+    #[inline(always)]
+    fn write_head(&self, to: &mut Head<'a>) {
+        *to = self.head();
+    }
 
     /// Begins the request, and reads its content from the front of `input` as `plan` says.
     fn begin<'i: 'a>(

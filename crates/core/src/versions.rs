@@ -241,6 +241,14 @@ impl<'a> protocol::Pending<'a> for Pending<'a> {
     }
 
     #[inline(always)]
+    fn write_head(&self, to: &mut Head<'a>) {
+        match self {
+            Pending::Http1(pending) => protocol::Pending::write_head(pending, to),
+            Pending::Http2(pending) => protocol::Pending::write_head(pending, to),
+        }
+    }
+
+    #[inline(always)]
     fn begin<'i: 'a>(
         self,
         link: &mut Link,

@@ -51,6 +51,26 @@ pub struct Head<'a> {
     pub(crate) fields: Fields<'a>,
 }
 
+impl Default for Head<'_> {
+    /// One that says nothing, to be written over.
+    #[inline]
+    fn default() -> Self {
+        Head {
+            method: Method::Other,
+            method_token: &[],
+            target: &[],
+            path_on: &[],
+            path_len: 0,
+            version: Version::Http11,
+            names_deadline: false,
+            names_request_id: false,
+            upgrade: Upgrade::None,
+            given_id: None,
+            fields: Fields { bytes: &[], spans: &[] },
+        }
+    }
+}
+
 impl<'a> Head<'a> {
     /// The method.
     #[inline]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use http::StatusCode;
+
 use super::guard::GuardedFuture;
 use super::job::Job;
 use super::prepared::FixedResponse;
@@ -17,6 +19,27 @@ pub enum Outcome<'a> {
     Later(GuardedFuture<Response>),
     /// To be run on the pool.
     Offload(Job),
+}
+
+impl Outcome<'_> {
+    /// A response that owns nothing.
+    pub(crate) const NOTHING: Outcome<'static> = Outcome::Ready(Response::new(StatusCode::OK));
+
+    /// Moves it out, and leaves [`Outcome::NOTHING`].
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Outcome::NOTHING)
+    }
+
+    /// Whether dropping it does nothing.
+    #[inline]
+    pub(crate) fn owns_nothing(&self) -> bool {
+        match self {
+            Outcome::Fixed(_) => true,
+            Outcome::Ready(response) => response.owns_nothing(),
+            Outcome::Later(_) | Outcome::Offload(_) => false,
+        }
+    }
 }
 
 impl fmt::Debug for Outcome<'_> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use highwater_core::http::FieldWriter;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
-use super::body::{Body, OnUpgrade, Upgraded};
+use super::body::{Body, OnUpgrade, Repr, Upgraded};
 use super::error::{BoxError, Error};
 use crate::metrics::Sockets;
 
@@ -298,6 +298,14 @@ impl Response {
         response.error = Some(error);
         response.rendered = true;
         response
+    }
+
+    /// Whether dropping it does nothing.
+    #[inline]
+    pub(crate) fn owns_nothing(&self) -> bool {
+        self.headers.capacity() == 0
+            && self.error.is_none()
+            && matches!(self.body.repr(), Repr::Empty | Repr::Static(_))
     }
 
     /// Whether it must be verified before it is sent, with [`Response::verify`]. Most need not.

@@ -11,9 +11,10 @@
 //! Allocates nothing for a request that is answered at once, and copies no input that is complete. A request
 //! that waits is parsed and routed once.
 
+use std::mem;
 use std::panic::resume_unwind;
 
-use highwater_core::http::Reject;
+use highwater_core::http::{Head, Reject};
 use highwater_core::time::{Clock, Instant};
 
 use super::super::connections::Connection;
@@ -109,7 +110,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             }
             self.serve(input, ready);
         }) {
-            let was_dropping = std::mem::take(&mut self.is_dropping);
+            let was_dropping = mem::take(&mut self.is_dropping);
             if !self.exchange().has_panicked(&panic, was_dropping) {
                 // Not a panic of the application but a defect of ours, which must not be hidden.
                 resume_unwind(Box::new(panic.to_string()));
@@ -120,16 +121,16 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// parse → route → judge → handle → encode, for every complete request in `input`, which could have been
     /// started at `ready`.
     fn serve(&mut self, input: &mut &[u8], ready: Instant) {
-        let (app, conn) = (self.app, self.id);
+        let (app, conn, now) = (self.app, self.id, self.parts.turn.now);
         'requests: loop {
             let Parsing { scratch, routed, spare } = &mut *self.parsing;
-            let now = self.parts.turn.now;
             let Connection {
                 link, protocol, streams, peer, certificates, client, is_suspect, ..
             } = &mut *self.connection;
             let mut arrival = Arrival::at(ready);
             // Made and looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
-            let (head, body, target);
+            let mut head = Head::default();
+            let (body, target);
             let mut reset = None;
             let (id, exchange) = 'request: {
                 let limits = &self.parts.encoder.limits;
@@ -137,7 +138,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     Step::Head(pending) => {
                         self.at = streams.at(pending.stream(), conn, self.exchanges);
                         let (id, _, exchange) = self.exchanges.get_mut(self.at);
-                        head = pending.head();
+                        pending.write_head(&mut head);
                         let of = (&*peer, &*client, *is_suspect);
                         let (found, plan) =
                             self.parts.look(app, exchange, &head, routed, of, &mut arrival);
@@ -202,7 +203,8 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                         app.call(&asked)
                     }; // What layers have attached to the request is dropped while a panic still becomes its answer.
                     self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
-                    self.deliver(outcome, &mut grant.permit);
+                    self.deliver(&mut outcome, &mut grant.permit);
+                    mem::forget(outcome);
                 }
                 Verdict::Refuse(reason) => {
                     let request = &Request { head: *head, body };
@@ -246,7 +248,8 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     app.call(&asked)
                 };
                 self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
-                self.deliver(outcome, &mut grant.permit);
+                self.deliver(&mut outcome, &mut grant.permit);
+                mem::forget(outcome);
             }
             Verdict::Refuse(reason) => {
                 let (number, response) =
@@ -280,16 +283,20 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         holds
     }
 
-    /// Encodes an outcome, or waits for its response.
+    /// Encodes an outcome, or waits for its response. Leaves nothing in it that would have to be dropped.
     #[inline(always)]
-    fn deliver(&mut self, mut outcome: Outcome<'_>, permit: &mut Option<Permit>) {
+    fn deliver(&mut self, outcome: &mut Outcome<'_>, permit: &mut Option<Permit>) {
         // By reference: a response is a hundred bytes, and moving it is measurable.
-        let (rest, is_known) = self.exchange().encode_at_once(&mut outcome);
-        let Some(rest) = rest else { return self.exchange().wait_for(outcome, permit.take()) };
+        let (rest, is_known) = self.exchange().encode_at_once(outcome);
+        let Some(rest) = rest else {
+            return self.exchange().wait_for(outcome.take(), permit.take());
+        };
         if matches!(rest, Rest::None) && !is_known {
-            self.is_dropping = true; // A panic is caught once for all requests of a delivery, as elsewhere here.
-            drop(outcome);
-            self.is_dropping = false;
+            if !outcome.owns_nothing() {
+                self.is_dropping = true; // A panic is caught once for all requests of a delivery, as elsewhere here.
+                *outcome = Outcome::NOTHING;
+                self.is_dropping = false;
+            }
             if self.connection.streams.is_divided() {
                 self.close_if_over(); // The next stream finds this record free, and in the CPU's cache.
             }
@@ -298,7 +305,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                 // What goes on behind the answer has its place within the route's limit.
                 self.exchange().exchange.permit = permit.take().and_then(Permit::kept);
             }
-            drop_guarded(outcome);
+            drop_guarded(outcome.take());
             self.exchange().follow(rest);
         }
     }
