@@ -229,6 +229,12 @@ pub trait Protocol: Sized {
         false
     }
 
+    /// Whether all input is used up, and [`Protocol::advance`] would only say so. Need not be told where it is so.
+    #[inline]
+    fn is_used_up(&self, _link: &Link, _input: &[u8]) -> bool {
+        false
+    }
+
     /// Whether output is held back that [`Protocol::flush`] could add now.
     #[inline]
     fn holds_output(&self, _link: &Link, _limits: &Limits) -> bool {

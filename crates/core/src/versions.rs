@@ -155,6 +155,11 @@ impl Protocol for Connection {
     }
 
     #[inline(always)]
+    fn is_used_up(&self, link: &Link, input: &[u8]) -> bool {
+        matches!(&self.of, Of::Http1(connection) if connection.is_used_up(link, input))
+    }
+
+    #[inline(always)]
     fn holds_input(&self) -> bool {
         matches!(&self.of, Of::Http2(connection) if connection.holds_input())
     }

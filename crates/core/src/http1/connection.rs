@@ -153,6 +153,12 @@ impl Connection {
         }
     }
 
+    /// Whether nothing is left of the input, no body is awaited, and the peer may send more.
+    #[inline]
+    pub fn is_used_up(&self, link: &Link, input: &[u8]) -> bool {
+        input.is_empty() && matches!(self.input, Input::Head) && !link.is_eof()
+    }
+
     /// Whether the connection waits for a request, has no byte of one, and has no output waiting or in
     /// flight. An empty line does not count as part of a request.
     pub fn is_idle(&self, link: &Link) -> bool {

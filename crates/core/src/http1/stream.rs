@@ -55,6 +55,11 @@ impl Protocol for Connection {
         Connection::wants_input(self, link, limits)
     }
 
+    #[inline(always)]
+    fn is_used_up(&self, link: &Link, input: &[u8]) -> bool {
+        Connection::is_used_up(self, link, input)
+    }
+
     fn idle_since(&self, link: &Link) -> Option<Instant> {
         Connection::idle_since(self, link)
     }

@@ -205,6 +205,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
                     self.deliver(&mut outcome, &mut grant.permit);
                     mem::forget(outcome);
+                    if self.is_used_up(input) {
+                        return; // Most deliveries are one request: nothing is asked once more.
+                    }
                 }
                 Verdict::Refuse(reason) => {
                     let request = &Request { head: *head, body };
@@ -267,6 +270,12 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             self.at = index;
             self.close_stream();
         }
+    }
+
+    /// Whether nothing is left of the input that the protocol could say anything about.
+    #[inline(always)]
+    fn is_used_up(&self, input: &[u8]) -> bool {
+        self.connection.protocol.is_used_up(&self.connection.link, input)
     }
 
     /// Whether there is room for the bodies that are being collected. One that has none is refused.
