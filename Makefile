@@ -51,7 +51,7 @@ test: ## Install what the tests need, then run all of them: format, lints, tests
 	@scripts/test.sh
 
 # Instructions per request, counted under Valgrind: there is no noise, so two per cent are a regression.
-instructions = cargo run --quiet --profile fast --locked -p highwater-instructions --
+instructions = cargo run --quiet --profile counted --locked -p highwater-instructions --
 
 .PHONY: instructions
 instructions: ## Count the instructions of a request, and compare them with the baseline

@@ -157,7 +157,7 @@ check_portable() {
 # change them.
 count_instructions() {
   local status=0
-  cargo run --quiet --profile fast --locked -p highwater-instructions -- check || status=$?
+  cargo run --quiet --profile counted --locked -p highwater-instructions -- check || status=$?
   [ "$status" != 3 ] || echo "SKIPPED instructions: needs the compiler of bench/instructions/baseline.json"
   [ "$status" = 0 ] || [ "$status" = 3 ]
 }
