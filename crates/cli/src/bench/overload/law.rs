@@ -30,9 +30,9 @@ pub(super) fn cost_us(idle: f64, loaded: f64, per_s: f64) -> Option<f64> {
 /// Each value as the mean over the `window` seconds that end there.
 pub(super) fn smoothed(series: &Series, window: f64) -> Vec<[f64; 2]> {
     let mean_until = |&[at, _]: &[f64; 2]| {
-        let inside = series.iter().filter(|point| at - window < point[0] && point[0] <= at);
-        let values: Vec<f64> = inside.map(|point| point[1]).collect();
-        [at, values.iter().sum::<f64>() / values.len() as f64]
+        let count_until = |end: f64| series.partition_point(|point| point[0] <= end);
+        let inside = &series[count_until(at - window)..count_until(at)];
+        [at, inside.iter().map(|point| point[1]).sum::<f64>() / inside.len() as f64]
     };
     series.iter().map(mean_until).collect()
 }
