@@ -27,7 +27,10 @@ starts_postgres=
 starts_kafka=
 # Compiling so that a later change compiles quicker takes longer, for `crates/core` by two fifths. That is for whoever changes
 # something, and so has compiled here without this script.
-compgen -G "${CARGO_TARGET_DIR:-target}/debug/incremental/*" >/dev/null || export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+# So are lines in backtraces, a seventh of what compiling and linking our own code takes: a test that fails says where without.
+compgen -G "${CARGO_TARGET_DIR:-target}/debug/incremental/*" >/dev/null || {
+  export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0} CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0}
+}
 # librdkafka optimizes itself whatever the profile says, and builds an interface for C++ that nothing here uses: 91 seconds of
 # computing, and 20 without both. No other build script runs make, and none runs again because this variable has changed.
 export GNUMAKEFLAGS=${GNUMAKEFLAGS-LIBSUBDIRS=src CFLAGS=-O0}
