@@ -139,7 +139,13 @@ pub(super) fn app(shared: Arc<Shared>) -> App {
 
 /// The content of `len` bytes for `key`: that of another key differs.
 pub(super) fn content(key: u32, len: u64) -> Vec<u8> {
-    (0..len).map(|at| b'a' + ((at + u64::from(key) * 7) % 26) as u8).collect()
+    const LETTERS: &[u8; 26] = b"abcdefghijklmnopqrstuvwxyz";
+    let (begin, len) = ((u64::from(key) * 7 % 26) as usize, len as usize);
+    // Copied, not computed byte by byte: in debug builds that took two thirds of the simulation's time.
+    let mut content = LETTERS.repeat((begin + len).div_ceil(LETTERS.len()));
+    content.drain(..begin);
+    content.truncate(len);
+    content
 }
 
 fn ready(Path((key, len)): Named, State(shared): SharedState) -> Bytes {
