@@ -229,7 +229,8 @@ pub trait Protocol: Sized {
         false
     }
 
-    /// Whether all input is used up, and [`Protocol::advance`] would only say so. Need not be told where it is so.
+    /// Whether all input is used up, and [`Protocol::advance`] would only say so. A protocol that cannot tell
+    /// cheaply says `false`.
     #[inline]
     fn is_used_up(&self, _link: &Link, _input: &[u8]) -> bool {
         false

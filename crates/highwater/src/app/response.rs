@@ -303,9 +303,12 @@ impl Response {
     /// Whether dropping it does nothing.
     #[inline]
     pub(crate) fn owns_nothing(&self) -> bool {
-        self.headers.capacity() == 0
-            && self.error.is_none()
-            && matches!(self.body.repr(), Repr::Empty | Repr::Static(_))
+        // Each field is named, so that a new one is thought of here.
+        let Response { status: _, rendered: _, framed: _, content_type: _, headers, body, error } =
+            self;
+        headers.capacity() == 0
+            && error.is_none()
+            && matches!(body.repr(), Repr::Empty | Repr::Static(_))
     }
 
     /// Whether it must be verified before it is sent, with [`Response::verify`]. Most need not.
