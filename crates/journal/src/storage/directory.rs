@@ -2,11 +2,15 @@
 //!
 //! One process at a time may write: it holds a lock on the file `LOCK`, which the kernel releases when
 //! the process ends, however it ends. Reading needs no lock.
+//!
+//! What has no name is not durable: after a file, the lock, or the directory was removed by somebody else, every sync of
+//! what was written fails. Otherwise writes would succeed, into files that nobody can open again.
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{File, Storage, create_directory};
 use crate::error::{Error, ErrorKind, is_full};
@@ -20,7 +24,37 @@ pub struct Directory {
     /// The directory's handle, for syncing names.
     itself: fs::File,
     /// Held until this is dropped. `None`: read-only.
-    lock: Option<fs::File>,
+    lock: Option<Arc<Named>>,
+}
+
+/// An open file, and whether it has a name.
+#[derive(Debug)]
+struct Named {
+    file: fs::File,
+    /// Some file systems count no names. There, a removed file cannot be told from any other.
+    counts_names: bool,
+}
+
+impl Named {
+    fn new(file: fs::File) -> io::Result<Named> {
+        let counts_names = file.metadata()?.nlink() > 0;
+        Ok(Named { file, counts_names })
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.counts_names && self.file.metadata()?.nlink() == 0 {
+            true => Err(io::Error::other("the file was removed, by another program")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A file of a directory.
+#[derive(Debug)]
+struct Entry {
+    named: Named,
+    /// The directory's lock, if it is open for writing. Without its name, another process may write as well.
+    lock: Option<Arc<Named>>,
 }
 
 impl Directory {
@@ -46,8 +80,9 @@ impl Directory {
             Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
         name_holder(&mut lock).map_err(failed)?;
+        let lock = Named::new(lock).map_err(failed)?;
         let itself = fs::File::open(path).map_err(failed)?;
-        Ok(Directory { path: path.into(), itself, lock: Some(lock) })
+        Ok(Directory { path: path.into(), itself, lock: Some(Arc::new(lock)) })
     }
 
     /// Opens the directory `path` for reading, whether or not a process writes to it.
@@ -68,6 +103,20 @@ impl Directory {
     fn may_change(&self) -> io::Result<()> {
         let refused = || io::Error::new(io::ErrorKind::PermissionDenied, "opened to look at only");
         self.lock.is_some().then_some(()).ok_or_else(refused)
+    }
+
+    /// Whether the path still leads to the directory that is locked.
+    fn is_there(&self) -> io::Result<()> {
+        let identity = |about: fs::Metadata| (about.dev(), about.ino());
+        let (opened, found) = (self.itself.metadata()?, fs::metadata(&self.path)?);
+        match identity(opened) == identity(found) {
+            true => Ok(()),
+            false => Err(io::Error::other("the directory was replaced, by another program")),
+        }
+    }
+
+    fn entry(&self, file: fs::File) -> io::Result<Box<dyn File>> {
+        Ok(Box::new(Entry { named: Named::new(file)?, lock: self.lock.clone() }))
     }
 }
 
@@ -103,13 +152,14 @@ impl Storage for Directory {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn File>> {
         self.may_change()?;
+        self.is_there()?;
         let path = self.path.join(name);
-        Ok(Box::new(fs::File::options().read(true).write(true).create_new(true).open(path)?))
+        self.entry(fs::File::options().read(true).write(true).create_new(true).open(path)?)
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn File>> {
         let writes = self.lock.is_some();
-        Ok(Box::new(fs::File::options().read(true).write(writes).open(self.path.join(name))?))
+        self.entry(fs::File::options().read(true).write(writes).open(self.path.join(name))?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -126,16 +176,15 @@ impl Storage for Directory {
     }
 }
 
-impl File for fs::File {
+impl File for Entry {
     fn bytes(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        Ok(self.named.file.metadata()?.len())
     }
 
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
-            let place = at + filled as u64;
-            match std::os::unix::fs::FileExt::read_at(self, &mut buffer[filled..], place) {
+            match self.named.file.read_at(&mut buffer[filled..], at + filled as u64) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -146,15 +195,21 @@ impl File for fs::File {
     }
 
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(bytes, at)
+        self.named.file.write_all_at(bytes, at)
     }
 
     fn cut(&mut self, bytes: u64) -> io::Result<()> {
-        self.set_len(bytes)
+        self.named.file.set_len(bytes)
     }
 
     fn sync(&mut self) -> io::Result<()> {
         // The length is part of what fdatasync makes durable, where it is needed to read the data.
-        self.sync_data()
+        self.named.file.sync_data()?;
+        // After the sync: whoever has the name or the lock after this finds what was synced.
+        self.named.check()?;
+        match self.lock.as_ref().map(|lock| lock.check()) {
+            Some(Err(_)) => Err(io::Error::other("the lock was removed, by another program")),
+            _ => Ok(()),
+        }
     }
 }

@@ -1,0 +1,85 @@
+//! Somebody removes or replaces files of a journal that is being written. What was acknowledged before is gone with them;
+//! nothing more may be acknowledged into a file that nobody can open again.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Place, batch, ids, read};
+use highwater_journal::{Directory, Error, ErrorKind, Health, Journal, Options, SEGMENT_BYTES_MIN};
+
+fn open(path: &Path) -> Journal {
+    let directory = Directory::open(path).expect("nobody else has it");
+    Journal::open(directory, Options::default()).expect("it can be opened")
+}
+
+fn append(journal: &Journal, id: u64) -> Result<(), Error> {
+    let producer = journal.producer().expect("there are few");
+    producer.append(batch([id], 100)).expect("it is not poisoned yet").wait().map(drop)
+}
+
+/// Purpose: without its directory or its lock a journal acknowledges nothing, and its health names the cause: in the
+/// first case the records have no name, in the second another process may write to the same files.
+#[test]
+fn nothing_is_acknowledged_without_a_name() {
+    type Removal = fn(&Path);
+    let removals: [(Removal, &str); 4] = [
+        (|path| fs::remove_dir_all(path).expect("it is ours"), "No such file or directory"),
+        (|path| fs::remove_file(path.join("LOCK")).expect("it is there"), "the lock was removed"),
+        (
+            |path| {
+                fs::remove_dir_all(path).expect("it is ours");
+                fs::create_dir(path).expect("it is gone");
+            },
+            "the directory was replaced",
+        ),
+        // It goes on elsewhere; the next segment must not begin in what is there now.
+        (
+            |path| {
+                fs::rename(path, path.with_extension("before")).expect("it is ours");
+                fs::create_dir(path).expect("it is gone");
+                fs::remove_file(path.with_extension("before").join("LOCK")).expect("it is there");
+            },
+            "the directory was replaced",
+        ),
+    ];
+    for (remove, cause) in removals {
+        let place = Place::new("removed");
+        let path = place.path().join("journal");
+        let journal = open(&path);
+        append(&journal, 1).expect("the disk works");
+        remove(&path);
+        let error = append(&journal, 2).expect_err("nobody could read it");
+        assert_eq!(error.kind(), ErrorKind::Disk, "{error}");
+        assert!(error.to_string().contains(cause), "{error}");
+        assert!(matches!(journal.health(), Health::Poisoned(_)), "{:?}", journal.health());
+    }
+}
+
+/// Purpose: if only the segment was removed, what comes later goes into another one and is there after the next opening,
+/// which reports what is missing.
+#[test]
+fn a_removed_segment_is_left_behind() {
+    let place = Place::new("removed-segment");
+    let mut options = Options::default();
+    options.segment_bytes = SEGMENT_BYTES_MIN;
+    let directory = || Directory::open(place.path()).expect("nobody else has it");
+    let journal = Journal::open(directory(), options).expect("it can be opened");
+    let mut ids_of_first = Vec::new();
+    for id in 0.. {
+        append(&journal, id).expect("the disk works");
+        match place.segments().len() {
+            1 => ids_of_first.push(id),
+            _ => break,
+        }
+    }
+    fs::remove_file(&place.segments()[1]).expect("it is there");
+    append(&journal, 1_000_000).expect("there is a new segment");
+    journal.close().expect("the disk works");
+
+    let journal = open(place.path());
+    assert!(journal.recovery().to_string().contains("missing"), "{}", journal.recovery());
+    let (records, _) = read(&mut journal.reader_from_start());
+    assert_eq!(ids(&records), [ids_of_first, vec![1_000_000]].concat());
+}
