@@ -1,10 +1,10 @@
-//! Privileges: every thread gives up what setting up the kernel gate needed.
+//! Privileges: every thread gives up what setting up the kernel gate needed, and little is enough to serve.
 
 use std::fs;
 use std::path::Path;
 
 use highwater_sys::capability::{self, Capability};
-use highwater_testkit::{PATIENCE, Process, within};
+use highwater_testkit::{PATIENCE, Process, program, within};
 use highwater_tests::server::serve;
 
 /// What a thread of a process may do: its name, and its permitted and effective capabilities.
@@ -58,4 +58,33 @@ fn every_thread_gives_up_its_rights() {
         let names: Vec<String> = threads(&server).into_iter().map(|(name, _)| name).collect();
         println!("{gate}: of {names:?}, {expected:?} keep rights");
     }
+}
+
+/// Purpose: a server whose rings do not all fit into the memory that it may lock serves all the same, over epoll where
+/// there is none left: 64 workers need more than the 8 MiB that most systems allow.
+#[test]
+fn little_memory_to_lock_is_enough() {
+    if let Err(reason) = highwater_sys::probe().uring {
+        return highwater_skip::skip("uring", &reason);
+    }
+    if !capability::has(Capability::Bpf) {
+        return highwater_skip::skip("root", "only root can give up the capability");
+    }
+    // Root is not limited, unless it gives up the capability.
+    let limited = |flags: &[&str]| {
+        let mut command = program("setpriv");
+        command.args(["--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock", "prlimit"]);
+        command.args(["--memlock=65536", env!("CARGO_BIN_EXE_strained")]);
+        command.args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--workers", "2"]);
+        command.args(flags);
+        command
+    };
+    let server = Process::start(&mut limited(&["--transport", "auto"]));
+    for _ in 0..20 {
+        assert_eq!(server.connect().get("/").status, 200);
+    }
+    // Kernels before 6.14 do not count rings: there, all of them fit.
+    let said = server.said();
+    let told = said.contains("transport=epoll") || said.contains("over epoll");
+    println!("{}", if told { "a worker serves over epoll" } else { "all rings fit" });
 }

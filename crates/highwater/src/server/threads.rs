@@ -13,7 +13,7 @@ use highwater_sys::capability::{self, Capability};
 use highwater_sys::epoll::Epoll;
 use highwater_sys::portable::Portable;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
-use highwater_sys::uring::Uring;
+use highwater_sys::uring::UringMemory;
 use highwater_sys::{DriverConfig, External, Listener, Waker, cpu};
 
 use super::error::ServerError;
@@ -292,7 +292,22 @@ impl WorkerThread {
         let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);
         match kind {
             #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
-            Kind::Uring => work(Uring::new(listeners, &driver)?, config, worker, pool, phase, tell),
+            Kind::Uring { or_epoll } => match UringMemory::new(&driver) {
+                Ok(memory) => {
+                    let driver = memory.accept_from(listeners, &driver)?;
+                    work(driver, config, worker, pool, phase, tell)
+                }
+                Err(cause) if or_epoll && cause.kind() == io::ErrorKind::OutOfMemory => {
+                    tracing::warn!(
+                        worker = self.name,
+                        %cause,
+                        instead = "raise RLIMIT_MEMLOCK, which all processes of a user share",
+                        "a worker serves over epoll: there is no memory for another ring",
+                    );
+                    work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, tell)
+                }
+                Err(cause) => Err(cause),
+            },
             #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Kind::Epoll => work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, tell),
             Kind::Portable => {

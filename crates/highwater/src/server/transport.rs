@@ -8,7 +8,10 @@ use super::config::TransportChoice;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
-    Uring,
+    Uring {
+        /// Workers that find no memory for a ring of their own serve over epoll.
+        or_epoll: bool,
+    },
     #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
     Epoll,
     Portable,
@@ -25,7 +28,7 @@ impl Kind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
-            Kind::Uring => "uring",
+            Kind::Uring { .. } => "uring",
             #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Kind::Epoll => "epoll",
             Kind::Portable => "portable",
@@ -56,13 +59,15 @@ fn decide(wanted: TransportChoice, capabilities: &Capabilities) -> Result<Chosen
             (Kind::Portable, format!("{asked_for}; for development: slower than uring and epoll"))
         }
         (TransportChoice::Epoll, _) => (Kind::Epoll, asked_for),
-        (TransportChoice::Uring, Ok(())) => (Kind::Uring, asked_for),
+        (TransportChoice::Uring, Ok(())) => (Kind::Uring { or_epoll: false }, asked_for),
         (TransportChoice::Uring, Err(reason)) => {
             return Err(format!(
                 "--transport uring does not work here: {reason}; use --transport auto or epoll"
             ));
         }
-        (TransportChoice::Auto, Ok(())) => (Kind::Uring, "io_uring works here".to_owned()),
+        (TransportChoice::Auto, Ok(())) => {
+            (Kind::Uring { or_epoll: true }, "io_uring works here".to_owned())
+        }
         (TransportChoice::Auto, Err(reason)) => (Kind::Epoll, reason.clone()),
     };
     Ok(Chosen { kind, reason })

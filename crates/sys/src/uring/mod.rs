@@ -24,6 +24,7 @@ mod accept;
 mod buffers;
 pub(crate) mod dial;
 mod end;
+mod memory;
 mod park;
 mod ring;
 mod sealed;
@@ -46,6 +47,7 @@ use crate::wake::{eventfd, reset};
 use crate::{DriverConfig, Listener, Waker, clock::SystemClock, socket};
 use accept::Acceptor;
 use buffers::Buffers;
+pub use memory::UringMemory;
 use ring::Ring;
 use slots::{
     ABANDONED, CANCELLING, CLOSE_QUEUED, CLOSING, DIRECT, EOF, HUNG_UP, IN_FLIGHT, MORE, Operation,
@@ -94,11 +96,15 @@ impl Uring {
     /// # Errors
     /// What [`probe`](crate::probe()) would report, or lack of memory or descriptors.
     pub fn new(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Self> {
-        let mut ring = Ring::new(config.submission_queue, config.completion_queue)
-            .map_err(|refusal| context(refusal.cause, refusal.step))?;
-        ring.use_bundles(trial::bundles_are_bounded());
-        let buffers = Buffers::new(&ring, config.buffer_count, config.buffer_size)
-            .map_err(|cause| context(cause, "registering receive buffers"))?;
+        UringMemory::new(config)?.accept_from(listeners, config)
+    }
+
+    fn with(
+        memory: UringMemory,
+        listeners: Vec<Listener>,
+        config: &DriverConfig,
+    ) -> io::Result<Self> {
+        let UringMemory { ring, buffers } = memory;
         let readiness = eventfd()?;
         let mut driver = Uring {
             ring,

@@ -89,7 +89,7 @@ impl Gated {
             let (config, pool) = (DriverConfig::default(), Pool::new(1, PATIENCE, 1));
             let begins = |inbox: &Arc<Inbox>| ready.send(Arc::clone(inbox)).expect("it is awaited");
             match kind {
-                Kind::Uring => threads::work(
+                Kind::Uring { .. } => threads::work(
                     Uring::new(vec![listener], &config)?,
                     worker,
                     WorkerInfo::new(0, 1),
@@ -155,7 +155,7 @@ fn ask(address: SocketAddr) -> io::Result<()> {
 /// The transports that this machine has.
 fn transports() -> Vec<Kind> {
     match highwater_sys::probe().uring {
-        Ok(()) => vec![Kind::Uring, Kind::Epoll, Kind::Portable],
+        Ok(()) => vec![Kind::Uring { or_epoll: false }, Kind::Epoll, Kind::Portable],
         Err(reason) => {
             highwater_skip::skip("io_uring", reason);
             vec![Kind::Epoll, Kind::Portable]
