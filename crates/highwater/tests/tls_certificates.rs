@@ -301,12 +301,30 @@ fn incomplete_settings_are_refused() {
             "tls-client-ca has no effect without tls-cert and tls-key; set them, or leave it out",
         ),
         (
-            ServerConfig { tls_client_ca: Some(Path::new("/nowhere").to_owned()), ..complete },
+            ServerConfig {
+                tls_client_ca: Some(Path::new("/nowhere").to_owned()),
+                ..complete.clone()
+            },
             "/nowhere does not exist; name a file in PEM",
         ),
     ] {
         assert_eq!(refusal(config), expected);
     }
+    folder.replace("authority.pem", &authority.pem());
+    folder.replace(
+        "mixed.pem",
+        &format!("{}{}", authority.pem(), authority.issue(&["a"]).certificate),
+    );
+    let with_ca =
+        |name: &str| ServerConfig { tls_client_ca: Some(folder.path(name)), ..complete.clone() };
+    let said = refusal(with_ca("mixed.pem"));
+    let expected = format!(
+        "certificate 2 in {} is not an authority's: its basic constraints do not say CA:TRUE; name the certificate that has \
+         signed those of the clients",
+        folder.path("mixed.pem").display()
+    );
+    assert_eq!(said, expected);
+    drop(start(with_ca("authority.pem")));
 }
 
 /// Purpose: files that change are read again, without dropping a connection; what cannot be served is not used, and what

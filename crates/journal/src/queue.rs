@@ -147,7 +147,7 @@ fn closed() -> Error {
 }
 
 pub(crate) fn poisoned() -> Error {
-    let text = "the disk failed twice in a row; look at it, then open the journal again";
+    let text = "the disk failed twice in a row; find the cause, then restart the service";
     Error::new(ErrorKind::Poisoned, text)
 }
 

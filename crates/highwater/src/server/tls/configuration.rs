@@ -9,6 +9,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedProtocolVersion};
+use webpki::{EndEntityCert, Error, KeyUsage};
 
 use super::super::config::{ClientAuth, TlsMin};
 use super::Tls;
@@ -44,7 +45,7 @@ impl Configuration {
         let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
             .with_protocol_versions(versions(tls.min))
             .map_err(|error| format!("the cryptography cannot be used for TLS: {error}"))?;
-        let builder = match verifier(tls, &authorities, provider)? {
+        let builder = match verifier(tls, &authorities, provider, now)? {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
@@ -94,6 +95,7 @@ fn verifier(
     tls: &Tls,
     authorities: &[CertificateDer<'static>],
     provider: &Arc<CryptoProvider>,
+    now: UnixTime,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
     let Some(pem) = &tls.client_ca else {
         return match tls.client_auth {
@@ -112,6 +114,12 @@ fn verifier(
                  leave it out"
             )
         })?;
+        if !may_issue(authority, now) {
+            return Err(format!(
+                "certificate {number} in {pem} is not an authority's: its basic constraints do not say CA:TRUE; name the \
+                 certificate that has signed those of the clients"
+            ));
+        }
     }
     let provider = Arc::clone(provider);
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -121,4 +129,20 @@ fn verifier(
     };
     let built = builder.build();
     built.map(Some).map_err(|error| format!("{pem} cannot be used for clients: {error}"))
+}
+
+/// Whether a certificate may sign others. The verifier of clients takes any for an authority: with a client's own, whoever has
+/// its key could vouch for everybody.
+fn may_issue(certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
+    // Roots in the form of before 1999 have no constraints, and are read as authorities only.
+    let Ok(parsed) = EndEntityCert::try_from(certificate) else { return true };
+    let looked = parsed.verify_for_usage(&[], &[], &[], now, KeyUsage::client_auth(), None, None);
+    // Times are looked at first: those of an authority do not count.
+    let expected = |error| {
+        matches!(
+            error,
+            Error::CaUsedAsEndEntity | Error::CertExpired { .. } | Error::CertNotValidYet { .. }
+        )
+    };
+    looked.is_err_and(expected)
 }
