@@ -9,6 +9,10 @@ cd "$(dirname "$0")/.."
 nightly=${NIGHTLY:-nightly}
 seconds=${1:-60}
 shift || true
+[[ $seconds =~ ^[0-9]+$ ]] || {
+  echo "fuzz.sh: $seconds is not a number of seconds; write scripts/fuzz.sh [SECONDS] [TARGET...]" >&2
+  exit 2
+}
 
 rustup toolchain list | grep -q "^$nightly" || rustup toolchain install "$nightly" --profile minimal
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz

@@ -276,7 +276,8 @@ impl From<std::net::TcpListener> for Listener {
     }
 }
 
-/// What to do about an error of `bind(2)`, to be put behind its text; empty where that is all there is to say.
+/// What to do about an error of `bind(2)`, or of what comes before it, to be put behind its text; empty where that is all
+/// there is to say.
 pub fn bind_remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => {
@@ -287,6 +288,9 @@ pub fn bind_remedy(error: &io::Error) -> &'static str {
         }
         Some(libc::EADDRNOTAVAIL) => "; this machine has no such address",
         Some(libc::EAFNOSUPPORT) => "; this machine has no IPv6",
+        Some(libc::EMFILE) => {
+            "; this process may open more descriptors with ulimit -n, or LimitNOFILE= in systemd"
+        }
         _ => "",
     }
 }

@@ -72,7 +72,7 @@ impl fmt::Display for ServerError {
             | ServerError::Transport(reason)
             | ServerError::Admission(reason)
             | ServerError::Hook(reason) => f.write_str(reason),
-            ServerError::Worker(error) => write!(f, "a worker failed: {error}"),
+            ServerError::Worker(error) => write!(f, "a worker failed: {error}{}", remedy(error)),
             ServerError::Metrics => f.write_str(
                 "these metrics describe another server already; each needs `Metrics::new()` of its own",
             ),
@@ -128,5 +128,19 @@ impl From<ServerError> for io::Error {
             | ServerError::Runtime => io::ErrorKind::InvalidInput,
         };
         io::Error::new(kind, error)
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Purpose: who has too few descriptors reads how to allow more, also where a worker is the first to miss one.
+    #[test]
+    fn descriptors_have_a_remedy() {
+        let error = io::Error::from_raw_os_error(24); // EMFILE, on every Linux.
+        let said = ServerError::Worker(error).to_string();
+        assert!(said.contains("Too many open files"), "{said}");
+        assert!(said.contains("LimitNOFILE="), "{said}");
     }
 }
