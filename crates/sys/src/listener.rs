@@ -289,7 +289,7 @@ pub fn bind_remedy(error: &io::Error) -> &'static str {
         Some(libc::EADDRNOTAVAIL) => "; this machine has no such address",
         Some(libc::EAFNOSUPPORT) => "; this machine has no IPv6",
         Some(libc::EMFILE) => {
-            "; this process may open more descriptors with ulimit -n, or LimitNOFILE= in systemd"
+            "; raise the limit on open files, with ulimit -n, or LimitNOFILE= in systemd"
         }
         _ => "",
     }

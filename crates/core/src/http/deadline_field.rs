@@ -68,7 +68,7 @@ fn number(value: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Fields, Method, OwnedHead, Upgrade, Version};
+    use super::super::{Method, OwnedHead};
     use super::*;
     use alloc::vec::Vec;
 
@@ -80,12 +80,7 @@ mod tests {
             target: b"/",
             path_on: b"/",
             path_len: 1,
-            version: Version::Http11,
-            names_deadline: false,
-            names_request_id: false,
-            upgrade: Upgrade::None,
-            given_id: None,
-            fields: Fields { bytes: &[], spans: &[] },
+            ..Head::default()
         });
         head.set_fields(fields.iter().map(|(name, value)| (*name, value.as_bytes())));
         assert_eq!(head.head().names_deadline(), !fields.is_empty());

@@ -131,7 +131,6 @@ impl OwnedHead {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Fields;
     use super::*;
     use alloc::vec::Vec;
 
@@ -160,12 +159,8 @@ mod tests {
             target: b"http://pot/a%20b?c=d",
             path_on: b"/a%20b?c=d",
             path_len: 6,
-            version: Version::Http11,
-            names_deadline: false,
-            names_request_id: false,
             upgrade: Upgrade::Field,
-            given_id: None,
-            fields: Fields { bytes: &[], spans: &[] },
+            ..Head::default()
         });
         let seen = |copy: &OwnedHead| {
             let head = copy.head();

@@ -61,9 +61,9 @@ pub(super) struct State {
     pub(super) served: u32,
     /// What may be sent, and what the peer may send.
     pub(super) window_out: Window,
+    pub(super) window_in: Window,
     /// Bytes of content sent, counted anew when they have shown that the client reads.
     pub(super) moved: usize,
-    pub(super) window_in: Window,
     /// The size that this window has when nothing is held, and bytes handed on since it was last opened.
     window_size: u32,
     taken: u32,
@@ -117,8 +117,8 @@ impl State {
             opened: 0,
             served: 0,
             window_out: Window::default(),
-            moved: 0,
             window_in: Window::default(),
+            moved: 0,
             window_size: WINDOW_DEFAULT,
             taken: 0,
             initial_window: WINDOW_DEFAULT,

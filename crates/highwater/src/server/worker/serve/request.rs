@@ -204,7 +204,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                     }; // What layers have attached to the request is dropped while a panic still becomes its answer.
                     self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
                     self.deliver(&mut outcome, &mut grant.permit);
-                    mem::forget(outcome); // There is nothing in it, which the compiler would look for.
+                    mem::forget(outcome); // It owns nothing any more; the compiler would check.
                     if self.is_used_up(input) {
                         return; // Most deliveries are one request: nothing is asked once more.
                     }
