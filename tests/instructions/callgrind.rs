@@ -10,9 +10,10 @@ use super::work::WORK;
 
 /// Where counting begins and ends: it begins on entering one of them, ends on entering another from within, and so on.
 /// A worker's turn is counted, but for the simulated kernel that it asks; what that kernel reports is counted again.
-const TOGGLES: [&str; 11] = [
+const TOGGLES: [&str; 13] = [
     "highwater::server::worker::Worker<D,P>::turn",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::poll",
+    "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::report_done",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::send",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::read",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::take",
@@ -21,6 +22,8 @@ const TOGGLES: [&str; 11] = [
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::backlog",
     "<highwater::sim::network::SimDriver as highwater_core::driver::Driver>::is_hung_up",
     "highwater::server::worker::Worker<D,P>::turn::{{closure}}",
+    // The same code as the one before, which the compiler may keep once.
+    "highwater::server::worker::flush::<impl highwater::server::worker::Worker<D,P>>::follow_flush::{{closure}}",
     "instructions::work::counted",
 ];
 

@@ -14,7 +14,7 @@
 //! * R4 Ids are small and dense (a slot index): a worker may use them to index a `Vec`.
 //! * R5 After `Eof(id)` there is no further `Received(id, …)`, but the connection can be written.
 //! * R6 Commands (`send`, `read`, `close`, `accept`, …) never call back; their effects are reported by
-//!   a later `poll`. A command naming a closed id is a bug in the worker.
+//!   a later `poll`, or by `report_done`. A command naming a closed id is a bug in the worker.
 //! * R7 `poll` waits no longer than requested, and not at all when an event is ready or a `Waker` of this
 //!   driver was used. It may return without any event.
 //! * R8 After [`Accepting::Few`] no more than that many connections of that listener are accepted, and after
@@ -31,7 +31,7 @@
 //!   it takes is not reported. It never takes the end: that is reported as always.
 //! * O1 One send in flight per connection: no second `send` before the `Sent` of the first. A driver
 //!   answers a second one by resetting the connection: it never touches the bytes of the first.
-//! * O2 Commands and questions are given between polls, not from inside the callback.
+//! * O2 Commands and questions are given between reports, not from inside the callback.
 //! * O3 After `close(id)` no further command names `id`; after a send with [`Then::Close`] only
 //!   `close(id)` may, to cut that send off.
 
@@ -70,7 +70,7 @@ impl ListenerId {
     }
 }
 
-/// An event that [`Driver::poll`] reports.
+/// An event that [`Driver::poll`] or [`Driver::report_done`] reports.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A connection was accepted at a listener, with its peer's address if the driver was asked to look it up
@@ -214,6 +214,14 @@ pub trait Driver {
     /// most a few hundred events per call.
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>))
     -> Result<(), Self::Error>;
+
+    /// Reports what the commands so far have already done, without asking the kernel: sends that it took at once,
+    /// connections that are closed. What is not reported here, the next poll reports. A driver that learns the result
+    /// of every command from the kernel reports nothing.
+    #[inline]
+    fn report_done(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
+        let _ = on_event;
+    }
 
     /// Sends `output`, which may be empty if `then` is not [`Then::Keep`].
     fn send(&mut self, id: ConnId, output: Output, then: Then);

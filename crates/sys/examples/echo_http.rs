@@ -7,7 +7,9 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use highwater_core::driver::{Accepting, ConnId, Event, ListenerId, Output, Reading, Then, Wait};
+use highwater_core::driver::{
+    Accepting, ConnId, Driver, Event, ListenerId, Output, Reading, Then, Wait,
+};
 use highwater_sys::epoll::Epoll;
 use highwater_sys::uring::Uring;
 use highwater_sys::{DriverConfig, External, Listener, cpu};
@@ -48,12 +50,27 @@ fn main() -> io::Result<()> {
 }
 
 fn serve(mut driver: impl External, then: Then) -> io::Result<()> {
-    let mut connections: Vec<Connection> = Vec::new();
-    let mut pool: Vec<Vec<u8>> = Vec::new();
-    let mut todo: Vec<ConnId> = Vec::new();
+    let mut server = Server::default();
     driver.accept(ListenerId(0), Accepting::On);
     loop {
-        driver.poll(Wait::Forever, &mut |event| match event {
+        driver.poll(Wait::Forever, &mut |event| server.on_event(event))?;
+        server.answer(&mut driver, then);
+        driver.report_done(&mut |event| server.on_event(event));
+        server.answer(&mut driver, then);
+    }
+}
+
+#[derive(Default)]
+struct Server {
+    connections: Vec<Connection>,
+    pool: Vec<Vec<u8>>,
+    todo: Vec<ConnId>,
+}
+
+impl Server {
+    fn on_event(&mut self, event: Event<'_>) {
+        let Server { connections, pool, todo } = self;
+        match event {
             Event::Accepted(id, ..) => {
                 connections.resize(connections.len().max(id.index() + 1), Connection::default());
                 connections[id.index()] = Connection::default();
@@ -81,7 +98,11 @@ fn serve(mut driver: impl External, then: Then) -> io::Result<()> {
             }
             Event::Progress(_) | Event::Closed(_) => {}
             Event::AcceptFailed(error) => eprintln!("{error:?}"),
-        })?;
+        }
+    }
+
+    fn answer(&mut self, driver: &mut impl Driver, then: Then) {
+        let Server { connections, pool, todo } = self;
         for id in todo.drain(..) {
             let connection = &mut connections[id.index()];
             match connection.owed {

@@ -40,6 +40,30 @@ on_each! {
 }
 
 on_each! {
+    /// Purpose: what commands have done is reported once, by whatever the worker asks first. (R2, R3)
+    fn what_is_done_is_reported_once<D>() {
+        let mut rig = Rig::<D>::new();
+        for asks in [true, false] {
+            let (mut client, id) = rig.accepted();
+            rig.stream(id);
+            rig.settle();
+            let before = rig.log.len();
+            rig.asks_first = asks;
+            rig.send(id, b"answer", Then::Keep);
+            rig.until("Sent", |rig| rig.log[before..].contains(&Seen::Sent(id)));
+            rig.driver.close(id, Close::Fin);
+            rig.asks_first = asks;
+            rig.until("Closed", |rig| rig.log[before..].contains(&Seen::Closed(id)));
+            rig.settle();
+            assert_eq!(rig.log[before..], [Seen::Sent(id), Seen::Closed(id)]);
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).unwrap();
+            assert_eq!(answer, b"answer");
+        }
+    }
+}
+
+on_each! {
     /// Purpose: bytes that come one at a time are all delivered, in order.
     fn one_byte_at_a_time<D>() {
         let mut rig = Rig::<D>::new();

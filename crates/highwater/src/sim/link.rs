@@ -459,7 +459,10 @@ impl Link {
     pub(super) fn end_send(&mut self, now: Instant) -> Option<Vec<u8>> {
         let complete = |send: &mut Sending| send.taken == send.output.len();
         let Sending { output, then, .. } = self.send.take_if(complete)?;
-        self.facts.sent_at = now;
+        // A farewell is no part of an answer: a connection that was idle before it, still is.
+        if self.facts.farewell_at.is_none() {
+            self.facts.sent_at = now;
+        }
         match then {
             Then::Keep => {}
             Then::Shutdown => self.fin = true,

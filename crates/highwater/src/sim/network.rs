@@ -74,8 +74,10 @@ pub(crate) struct Network {
     pub(crate) client_at: Instant,
     /// When the events of the last poll happened.
     pub(crate) turn_at: Instant,
-    /// Events reported by the last poll.
+    /// Events reported by the last poll, and since.
     pub(crate) events: usize,
+    /// How many connections were open when the last poll ended: when the worker decided what to close.
+    pub(crate) open: usize,
     /// An accept failed in the last poll.
     pub(crate) accept_failed: bool,
     /// Totals, to be compared with the worker's counters.
@@ -108,6 +110,7 @@ impl Network {
             threads: None,
             client_at: Instant::MAX,
             events: 0,
+            open: 0,
             accept_failed: false,
             accepted: 0,
             delivered: 0,
@@ -432,6 +435,23 @@ impl Network {
         true
     }
 
+    /// Does what commands have asked for, as far as it can be done at once. Some kernels tell it then, others only when
+    /// they are asked.
+    fn finish_commands(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
+        if self.prng.is_some() && self.draw(2) == 1 {
+            return;
+        }
+        for slot in 0..self.slots.len() {
+            match self.slots[slot] {
+                Some(at) if self.links[at].closing.is_none() => {
+                    self.transmit(at, on_event);
+                }
+                Some(at) if self.links[at].is_end_seen() => self.finish_close(at, on_event),
+                Some(_) | None => {}
+            }
+        }
+    }
+
     fn open(&mut self, id: ConnId) -> &mut Link {
         let link = self.slots.get(id.index()).copied().flatten();
         let link = link.unwrap_or_else(|| panic!("O3: {id:?} is closed"));
@@ -506,7 +526,14 @@ impl Driver for SimDriver {
         }
         network.notice();
         network.left_at = network.clock.now();
+        network.open = network.slots.iter().flatten().count();
         Ok(())
+    }
+
+    #[inline(never)]
+    fn report_done(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
+        let mut on_event: &mut dyn FnMut(Event<'_>) = std::hint::black_box(on_event);
+        self.network.finish_commands(&mut on_event);
     }
 
     #[inline(never)]

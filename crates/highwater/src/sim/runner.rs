@@ -124,12 +124,16 @@ impl<P: Protocol, C: Peer> Runner<P, C> {
         spare.unwrap_or(PATIENCE_MAX).min(PATIENCE_MAX)
     }
 
-    /// A turn of the worker; returns the number of events. Checks that the worker counts the lost time as the world does.
+    /// A turn of the worker; returns the number of events. Checks that the worker counts the lost time as the world does,
+    /// and that it leaves nothing unflushed: the next turn may wait.
     pub(super) fn turn(&mut self, wait: Wait) -> Result<u32, String> {
         let Ok(events) = self.worker.turn(wait);
         let (lost, stood) = (self.worker.lost(), self.network().lost);
         if lost != stood {
             return Err(format!("{stood:?} were lost, and the worker counts {lost:?}"));
+        }
+        if self.worker.has_unflushed() {
+            return Err("a turn has ended, and something is left to flush".into());
         }
         let back = self.network_mut().take_back();
         self.clients.iter_mut().for_each(|client| client.go_back(back));

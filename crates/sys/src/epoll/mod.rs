@@ -6,8 +6,8 @@
 //! that. A send is a system call made when it is commanded; it waits for an edge only when the
 //! socket's buffer is full.
 //!
-//! Commands act at once but report later (R6): their results go into a list, and the next poll
-//! reports them and does not wait.
+//! Commands act at once but report later (R6): their results go into a list, for
+//! [`report_done`](Driver::report_done) or for the next poll, which then does not wait.
 //!
 //! Invariants: a connection that is `READABLE` and wanted is either in the list of ready ones or
 //! registered with an edge to come; a closed connection's slot is freed only by reporting it.
@@ -64,8 +64,6 @@ pub struct Epoll {
     ready: Vec<Token>,
     /// Connections with results of commands to report.
     reports: Vec<u32>,
-    /// The last poll did nothing but report.
-    only_reported: bool,
     /// Holds received bytes while the callback borrows them.
     scratch: Box<[u8]>,
     acceptor: Acceptor,
@@ -87,7 +85,6 @@ impl Epoll {
             slots: Slots::new(),
             ready: Vec::new(),
             reports: Vec::new(),
-            only_reported: false,
             scratch: vec![0; RECEIVE_SIZE].into_boxed_slice(),
             acceptor: Acceptor::new(listeners, config)?,
             waker,
@@ -351,14 +348,6 @@ impl Driver for Epoll {
 
     fn poll(&mut self, wait: Wait, on_event: &mut impl FnMut(Event<'_>)) -> io::Result<()> {
         let reported = self.report_all(on_event);
-        // A poll may consist of reports alone: asking epoll as well would cost a quiet server a
-        // system call per request. But not twice in a row, or one fast connection would starve the
-        // rest; and not for a worker that is too busy to wait and polls only to check for events.
-        self.only_reported =
-            reported && wait != Wait::No && self.ready.is_empty() && !self.only_reported;
-        if self.only_reported {
-            return Ok(());
-        }
         let tried = self.accept_untried(on_event);
         let busy = reported || tried || !self.ready.is_empty();
         let timeout = match wait {
@@ -382,6 +371,11 @@ impl Driver for Epoll {
             self.receive_ready(on_event);
         }
         Ok(())
+    }
+
+    #[inline]
+    fn report_done(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
+        self.report_all(on_event);
     }
 
     fn send(&mut self, id: ConnId, output: Output, then: Then) {

@@ -6,8 +6,8 @@
 //! collected at any time, also by a question ([`Driver::is_hung_up`]). mio reports edges, and on some systems the next
 //! edge comes only after an operation has found nothing to do: so whatever is ready remains so until that happens.
 //!
-//! Commands act at once but report later (R6): their results go into a list, and the next poll
-//! reports them and does not wait.
+//! Commands act at once but report later (R6): their results go into a list, for
+//! [`report_done`](Driver::report_done) or for the next poll, which then does not wait.
 //!
 //! Invariants: a connection with something to do is in the list of ready ones, or its next command or event puts it
 //! there; a closed connection's slot is freed only by reporting it.
@@ -333,6 +333,10 @@ impl Driver for Portable {
         self.accept_ready(on_event);
         self.serve_ready(on_event);
         Ok(())
+    }
+
+    fn report_done(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
+        self.report_all(on_event);
     }
 
     fn send(&mut self, id: ConnId, output: Output, then: Then) {

@@ -135,6 +135,8 @@ pub struct Rig<D> {
     ended: HashSet<ConnId>,
     hung_up: HashSet<ConnId>,
     sending: HashSet<ConnId>,
+    /// Whether the next poll comes behind `report_done`: every second one does.
+    pub asks_first: bool,
 }
 
 impl<D: Subject> Rig<D> {
@@ -161,6 +163,7 @@ impl<D: Subject> Rig<D> {
             ended: HashSet::new(),
             hung_up: HashSet::new(),
             sending: HashSet::new(),
+            asks_first: false,
         }
     }
 
@@ -187,9 +190,9 @@ impl<D: Subject> Rig<D> {
         (client, id.unwrap())
     }
 
-    /// One poll, waiting up to `timeout`.
+    /// One poll, waiting up to `timeout`; every second time, the driver first reports what commands have done already.
     pub fn poll(&mut self, timeout: Duration) {
-        let Rig { log, open, ended, hung_up, sending, .. } = self;
+        let Rig { driver, log, open, ended, hung_up, sending, asks_first, .. } = self;
         let on_event = &mut |event: Event<'_>| {
             let seen = Seen::of(&event);
             match &seen {
@@ -215,22 +218,35 @@ impl<D: Subject> Rig<D> {
             }
             log.push(seen);
         };
+        let mut is_done = false;
+        if std::mem::replace(asks_first, !*asks_first) {
+            driver.report_done(&mut |event| {
+                is_done = true;
+                on_event(event);
+            });
+        }
         let wait = match timeout {
+            _ if is_done => Wait::No,
             Duration::ZERO => Wait::No,
-            _ => Wait::Until(self.driver.clock().now() + timeout),
+            _ => Wait::Until(driver.clock().now() + timeout),
         };
-        self.driver.poll(wait, on_event).unwrap();
+        driver.poll(wait, on_event).unwrap();
     }
 
     /// Polls until `done`; panics with the end of the log if that never happens.
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let start = Instant::now();
         while !done(self) {
-            let tail = &self.log[self.log.len().saturating_sub(20)..];
-            let short: Vec<_> = tail.iter().map(|seen| format!("{seen:.100?}")).collect();
-            assert!(start.elapsed() < HANG, "no {what}; last seen: {short:#?}");
+            assert!(start.elapsed() < HANG, "no {what}; last seen: {:#?}", self.last_seen());
             self.poll(Duration::from_millis(50));
         }
+    }
+
+    /// The end of the log, without all the bytes.
+    fn last_seen(&self) -> Vec<String> {
+        let tail = &self.log[self.log.len().saturating_sub(20)..];
+        let short = |seen: &Seen| format!("{seen:?}").chars().take(100).collect();
+        tail.iter().map(short).collect()
     }
 
     pub fn until_seen(&mut self, what: &Seen) {

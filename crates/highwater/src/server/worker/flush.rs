@@ -23,6 +23,21 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         self.flush_accepting();
     }
 
+    /// Handles what the flush has already done: most answers are with the kernel by then. That would otherwise take a
+    /// turn of its own, a twelfth of what a lone request costs over epoll.
+    ///
+    /// Once, and what this flushes in turn is for the next turn: one client that reads as fast as it is written to must
+    /// not keep the others waiting.
+    #[inline]
+    pub(super) fn follow_flush(&mut self) {
+        let Worker { driver, state } = self;
+        let before = state.parts.turn.events();
+        driver.report_done(&mut |event| state.on_event(event));
+        if self.state.parts.turn.events() != before {
+            self.flush();
+        }
+    }
+
     /// Flushes the connections whose answers have waited for others for long enough; all if no queue stands.
     #[cold]
     fn uncork(&mut self) {

@@ -30,6 +30,11 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         }
     }
 
+    /// Whether a connection has something to flush.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        !self.state.agenda.touched.is_empty()
+    }
+
     /// The open connections.
     pub(crate) fn connections(&self) -> u32 {
         self.state.acceptor.count()

@@ -4,6 +4,7 @@
 //!   reap    the driver reports what the kernel finished            driver.poll
 //!   think   connections parse, handlers run, tasks advance         on_event, run_tasks, run_queue, expire
 //!   flush   each touched connection hands over its output, once    flush
+//!           what that has already done is reported                 driver.report_done
 //!   submit  all of it enters the kernel with the next reap         driver.poll
 //! ```
 //!
@@ -262,6 +263,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
             self.state.expire();
         }
         self.flush();
+        self.follow_flush();
         self.state.end_turn();
         Ok(self.state.parts.turn.events())
     }

@@ -286,7 +286,8 @@ impl World {
             ));
         }
         let is_full = connections >= self.plan.connections_max;
-        self.is_scarce |= is_full;
+        let was_full = network.open >= self.plan.connections_max as usize;
+        self.is_scarce |= was_full;
         let most = self.plan.connections_max + beyond(network.listeners().len() as u32);
         if connections > most && self.drained_at.is_none() {
             return Err(format!(
@@ -300,7 +301,7 @@ impl World {
             threads: &self.shared.threads,
             drained_at: self.drained_at,
             is_cutting: self.is_cutting(),
-            is_short: is_full || network.accept_failed,
+            is_short: was_full || network.accept_failed,
             pool_is_bounded: self.plan.pool_max < 1000,
             pool_is_quiet: self.runner.pool.queued() == 0,
             backlogged_at: self.backlogged_at,
