@@ -19,17 +19,29 @@ fn append(journal: &Journal, id: u64) -> Result<(), Error> {
     producer.append(batch([id], 100)).expect("it is not poisoned yet").wait().map(drop)
 }
 
-/// Purpose: without its directory or its lock a journal acknowledges nothing, and its health names the cause: in the
-/// first case the records have no name, in the second another process may write to the same files.
+/// Purpose: without its directory or its lock a journal acknowledges nothing, and its health names the cause: the records
+/// have no name, or not the one that is opened after a restart, or another process may write to the same files.
 #[test]
 fn nothing_is_acknowledged_without_a_name() {
     type Removal = fn(&Path);
-    let removals: [(Removal, &str); 4] = [
+    let removals: [(Removal, &str); 6] = [
         (|path| fs::remove_dir_all(path).expect("it is ours"), "No such file or directory"),
         (|path| fs::remove_file(path.join("LOCK")).expect("it is there"), "the lock was removed"),
         (
             |path| {
                 fs::remove_dir_all(path).expect("it is ours");
+                fs::create_dir(path).expect("it is gone");
+            },
+            "the directory was replaced",
+        ),
+        // It was moved away, as a whole, and the segment is still open: what comes now would be elsewhere.
+        (
+            |path| fs::rename(path, path.with_extension("before")).expect("it is ours"),
+            "No such file or directory",
+        ),
+        (
+            |path| {
+                fs::rename(path, path.with_extension("before")).expect("it is ours");
                 fs::create_dir(path).expect("it is gone");
             },
             "the directory was replaced",
@@ -82,4 +94,35 @@ fn a_removed_segment_is_left_behind() {
     assert!(journal.recovery().to_string().contains("missing"), "{}", journal.recovery());
     let (records, _) = read(&mut journal.reader_from_start());
     assert_eq!(ids(&records), [ids_of_first, vec![1_000_000]].concat());
+}
+
+/// Purpose: retention removes nothing from a directory that took the place of the journal's own: a copy that somebody
+/// restored has segments of the same names.
+#[test]
+fn retention_leaves_other_directories_alone() {
+    let place = Place::new("removed-retention");
+    let (path, moved) = (place.path().join("journal"), place.path().join("moved"));
+    let mut options = Options::default();
+    options.segment_bytes = SEGMENT_BYTES_MIN;
+    options.retention.bytes = Some(0);
+    options.retention.keep_unread = true;
+    let directory = Directory::open(&path).expect("nobody else has it");
+    let journal = Journal::open(directory, options).expect("it can be opened");
+    let mut id = 0;
+    while journal.stat().segments < 3 {
+        append(&journal, id).expect("the disk works");
+        id += 1;
+    }
+    fs::rename(&path, &moved).expect("it is ours");
+    fs::create_dir(&path).expect("it is gone");
+    for file in fs::read_dir(&moved).expect("it is there") {
+        let file = file.expect("it can be listed");
+        fs::copy(file.path(), path.join(file.file_name())).expect("there is room");
+    }
+    let count = || fs::read_dir(&path).expect("it is there").count();
+    let before = count();
+    // Nothing is kept for consumers any more; and closing waits for the committing thread.
+    journal.release_unread();
+    let _ = journal.close();
+    assert_eq!(count(), before);
 }

@@ -3,8 +3,8 @@
 //! One process at a time may write: it holds a lock on the file `LOCK`, which the kernel releases when
 //! the process ends, however it ends. Reading needs no lock.
 //!
-//! What has no name is not durable: after a file, the lock, or the directory was removed by somebody else, every sync of
-//! what was written fails. Otherwise writes would succeed, into files that nobody can open again.
+//! What has no name is not durable: after a file, the lock, or the directory was removed or moved by somebody else, every
+//! sync of what was written fails. Otherwise writes would succeed, into files that the next opening does not find.
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -20,11 +20,33 @@ const LOCK: &str = "LOCK";
 /// A directory, open for writing or only for reading.
 #[derive(Debug)]
 pub struct Directory {
-    path: PathBuf,
-    /// The directory's handle, for syncing names.
-    itself: fs::File,
+    itself: Arc<Located>,
     /// Held until this is dropped. `None`: read-only.
     lock: Option<Arc<Named>>,
+}
+
+/// An open directory, and the path that led to it.
+#[derive(Debug)]
+struct Located {
+    path: PathBuf,
+    /// For syncing names.
+    handle: fs::File,
+}
+
+impl Located {
+    fn open(path: &Path) -> io::Result<Located> {
+        Ok(Located { path: path.into(), handle: fs::File::open(path)? })
+    }
+
+    /// Whether the path still leads here.
+    fn check(&self) -> io::Result<()> {
+        let identity = |about: fs::Metadata| (about.dev(), about.ino());
+        let (opened, found) = (self.handle.metadata()?, fs::metadata(&self.path)?);
+        match identity(opened) == identity(found) {
+            true => Ok(()),
+            false => Err(io::Error::other("the directory was replaced, by another program")),
+        }
+    }
 }
 
 /// An open file, and whether it has a name.
@@ -53,6 +75,8 @@ impl Named {
 #[derive(Debug)]
 struct Entry {
     named: Named,
+    /// Where its name is.
+    directory: Arc<Located>,
     /// The directory's lock, if it is open for writing. Without its name, another process may write as well.
     lock: Option<Arc<Named>>,
 }
@@ -81,8 +105,8 @@ impl Directory {
         }
         name_holder(&mut lock).map_err(failed)?;
         let lock = Named::new(lock).map_err(failed)?;
-        let itself = fs::File::open(path).map_err(failed)?;
-        Ok(Directory { path: path.into(), itself, lock: Some(Arc::new(lock)) })
+        let itself = Arc::new(Located::open(path).map_err(failed)?);
+        Ok(Directory { itself, lock: Some(Arc::new(lock)) })
     }
 
     /// Opens the directory `path` for reading, whether or not a process writes to it.
@@ -96,8 +120,8 @@ impl Directory {
         if !fs::metadata(path).map_err(failed)?.is_dir() {
             return Err(failed(io::ErrorKind::NotADirectory.into()));
         }
-        let itself = fs::File::open(path).map_err(failed)?;
-        Ok(Directory { path: path.into(), itself, lock: None })
+        let itself = Arc::new(Located::open(path).map_err(failed)?);
+        Ok(Directory { itself, lock: None })
     }
 
     fn may_change(&self) -> io::Result<()> {
@@ -105,18 +129,13 @@ impl Directory {
         self.lock.is_some().then_some(()).ok_or_else(refused)
     }
 
-    /// Whether the path still leads to the directory that is locked.
-    fn is_there(&self) -> io::Result<()> {
-        let identity = |about: fs::Metadata| (about.dev(), about.ino());
-        let (opened, found) = (self.itself.metadata()?, fs::metadata(&self.path)?);
-        match identity(opened) == identity(found) {
-            true => Ok(()),
-            false => Err(io::Error::other("the directory was replaced, by another program")),
-        }
+    fn entry(&self, file: fs::File) -> io::Result<Box<dyn File>> {
+        let (directory, lock) = (Arc::clone(&self.itself), self.lock.clone());
+        Ok(Box::new(Entry { named: Named::new(file)?, directory, lock }))
     }
 
-    fn entry(&self, file: fs::File) -> io::Result<Box<dyn File>> {
-        Ok(Box::new(Entry { named: Named::new(file)?, lock: self.lock.clone() }))
+    fn path_of(&self, name: &str) -> PathBuf {
+        self.itself.path.join(name)
     }
 }
 
@@ -147,32 +166,34 @@ fn in_use(path: &Path, lock: &mut fs::File) -> Error {
 impl Storage for Directory {
     fn list(&self) -> io::Result<Vec<String>> {
         let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().into_string().ok());
-        fs::read_dir(&self.path)?.filter_map(|entry| name(entry).transpose()).collect()
+        fs::read_dir(&self.itself.path)?.filter_map(|entry| name(entry).transpose()).collect()
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn File>> {
         self.may_change()?;
-        self.is_there()?;
-        let path = self.path.join(name);
+        self.itself.check()?;
+        let path = self.path_of(name);
         self.entry(fs::File::options().read(true).write(true).create_new(true).open(path)?)
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn File>> {
         let writes = self.lock.is_some();
-        self.entry(fs::File::options().read(true).write(writes).open(self.path.join(name))?)
+        self.entry(fs::File::options().read(true).write(writes).open(self.path_of(name))?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.may_change()?;
-        fs::remove_file(self.path.join(name))
+        // Another journal's files may have the same names.
+        self.itself.check()?;
+        fs::remove_file(self.path_of(name))
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        self.itself.sync_all()
+        self.itself.handle.sync_all()
     }
 
     fn place(&self) -> String {
-        self.path.display().to_string()
+        self.itself.path.display().to_string()
     }
 }
 
@@ -207,9 +228,13 @@ impl File for Entry {
         self.named.file.sync_data()?;
         // After the sync: whoever has the name or the lock after this finds what was synced.
         self.named.check()?;
-        match self.lock.as_ref().map(|lock| lock.check()) {
-            Some(Err(_)) => Err(io::Error::other("the lock was removed, by another program")),
-            _ => Ok(()),
+        if self.lock.as_ref().is_some_and(|lock| lock.check().is_err()) {
+            return Err(io::Error::other("the lock was removed, by another program"));
+        }
+        match self.directory.check() {
+            // Somebody has closed a directory above it: what is in it is still there.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            checked => checked,
         }
     }
 }
