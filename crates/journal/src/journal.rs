@@ -17,7 +17,7 @@ use crate::look::{Found, look};
 use crate::options::Options;
 use crate::queue::{Door, Producer};
 use crate::reader::Reader;
-use crate::retention::Keeper;
+use crate::retention::{Floor, Keeper};
 use crate::segment::Segment;
 use crate::storage::{File, Storage};
 
@@ -100,7 +100,8 @@ impl Journal {
         let segments = std::mem::take(&mut found.segments);
         let log = Log::new(segments, &recovery.report);
         let door = Arc::new(Door::new(&options));
-        let keeper = Keeper::new(options.retention, Arc::clone(&consumers));
+        let floor = Floor::open(&*storage, log.begins_at()).map_err(failed)?;
+        let keeper = Keeper::new(options.retention, Arc::clone(&consumers), floor);
         let (log_, door_) = (Arc::clone(&log), Arc::clone(&door));
         let committer = Committer::new(Arc::clone(&storage), options, log_, door_, keeper, &found);
         Ok((Journal { storage, log, door, consumers, recovery, thread: None }, committer))

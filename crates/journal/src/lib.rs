@@ -52,6 +52,7 @@ mod journal;
 mod log;
 mod look;
 mod options;
+mod position;
 mod queue;
 mod reader;
 mod receipt;

@@ -16,6 +16,7 @@ use highwater_core::frame::{
 use crate::damage::{Damage, DamageKind, Report, Tail};
 use crate::error::{Error, ErrorKind};
 use crate::frames::{Frames, Next, is_record};
+use crate::retention::Floor;
 use crate::segment::{Segment, file_name, parse_name};
 use crate::storage::Storage;
 
@@ -69,8 +70,10 @@ pub(crate) fn look(storage: &dyn Storage, scan_bytes_max: u64) -> Result<Found, 
     for (sequence, name) in named {
         candidates.extend(candidate(storage, sequence, name)?);
     }
+    // After the files: retention raises it before it removes one.
+    let floor = Floor::look(storage).map_err(failed)?;
     let roles = roles(&candidates);
-    let mut look = Look { storage, found: Found::default(), scan_from: 0 };
+    let mut look = Look { storage, found: Found::default(), scan_from: 0, floor };
     look.scan_from = scan_from(&candidates, scan_bytes_max);
     for index in 0..candidates.len() {
         look.add(&candidates, &roles, index)?;
@@ -156,6 +159,8 @@ struct Look<'a> {
     storage: &'a dyn Storage,
     found: Found,
     scan_from: usize,
+    /// Below this offset, retention has removed everything. `None`: it is not known.
+    floor: Option<u64>,
 }
 
 impl Look<'_> {
@@ -186,12 +191,18 @@ impl Look<'_> {
     fn missing_before(&mut self, candidates: &[Candidate], header: &SegmentHeader) {
         let Some(previous) = header.previous else { return };
         let there = candidates.iter().any(|candidate| candidate.sequence == previous.sequence);
-        // Retention removes the oldest: segments before the first one are not missing.
-        let Some(last) = self.found.segments.last() else { return };
-        if there || previous.sequence <= last.sequence || previous.end <= FRAMES_AT as u64 {
+        // Retention removes the oldest: segments before the first one are missing if it has not removed their records.
+        let (first_offset, is_known) = match (self.found.segments.last(), self.floor) {
+            (Some(last), _) => (last.next_offset, previous.sequence <= last.sequence),
+            (None, Some(floor)) => {
+                let first_offset = floor.max(self.found.report.next_offset);
+                (first_offset, first_offset >= header.base_offset)
+            }
+            (None, None) => return,
+        };
+        if there || is_known || previous.end <= FRAMES_AT as u64 {
             return;
         }
-        let first_offset = last.next_offset;
         let file = format!("{:010}-*.hwj", previous.sequence);
         let next_offset = header.base_offset;
         let (at, bytes, kind) = (0, previous.end, DamageKind::Missing);

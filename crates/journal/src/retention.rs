@@ -4,6 +4,9 @@
 //! never one with a record that a named consumer has not read. Where there is no consumer yet, nothing has been read.
 //! The directory is synced after each removal: names that vanish in another order after a crash would look like a
 //! missing segment.
+//!
+//! The floor is the offset below which retention has removed everything. It is durable before a file is removed, so that a
+//! first segment that begins above it tells of an older one that somebody else removed.
 
 use std::io;
 use std::sync::Arc;
@@ -11,6 +14,7 @@ use std::sync::Arc;
 use crate::consumer::Consumers;
 use crate::log::Log;
 use crate::options::Retention;
+use crate::position::{self, Slots};
 use crate::segment::Segment;
 use crate::storage::Storage;
 
@@ -20,12 +24,21 @@ pub(crate) struct Keeper {
     retention: Retention,
     consumers: Arc<Consumers>,
     /// Files not known to be durably removed yet. Nothing else is removed before them.
-    going: Vec<String>,
+    going: Vec<Going>,
+    floor: Floor,
+}
+
+/// A file to be removed.
+#[derive(Debug)]
+struct Going {
+    name: String,
+    /// The floor once it is gone. An unfinished file does not move it.
+    floor: Option<u64>,
 }
 
 impl Keeper {
-    pub(crate) fn new(retention: Retention, consumers: Arc<Consumers>) -> Keeper {
-        Keeper { retention, consumers, going: Vec::new() }
+    pub(crate) fn new(retention: Retention, consumers: Arc<Consumers>, floor: Floor) -> Keeper {
+        Keeper { retention, consumers, going: Vec::new(), floor }
     }
 
     /// Whether a segment can become removable by age.
@@ -43,14 +56,21 @@ impl Keeper {
 
     /// Removes the unfinished file `name`, which is not part of the journal, now or later.
     pub(crate) fn discard(&mut self, storage: &dyn Storage, name: String) {
-        self.going.push(name);
+        self.going.push(Going { name, floor: None });
+        self.sweep(storage);
+    }
+
+    /// Removes the oldest segment `name`, which is not part of `log` any more, now or later.
+    fn let_go(&mut self, storage: &dyn Storage, log: &Log, name: String) {
+        self.going.push(Going { name, floor: Some(log.begins_at()) });
         self.sweep(storage);
     }
 
     /// Retries earlier failed removals. False if too many have piled up.
     pub(crate) fn sweep(&mut self, storage: &dyn Storage) -> bool {
-        while let Some(name) = self.going.first() {
-            if remove(storage, name).is_err() {
+        while let Some(Going { name, floor }) = self.going.first() {
+            let raised = floor.map_or(Ok(()), |floor| self.floor.raise(storage, floor));
+            if raised.and_then(|()| remove(storage, name)).is_err() {
                 return self.going.len() < GOING_MAX;
             }
             self.going.remove(0);
@@ -71,8 +91,7 @@ impl Keeper {
         while self.going.is_empty()
             && let Some(name) = log.oldest_spent(spent_below)
         {
-            self.going.push(name);
-            self.sweep(storage);
+            self.let_go(storage, log, name);
         }
         self.going.is_empty()
     }
@@ -95,8 +114,53 @@ impl Keeper {
         while self.going.is_empty()
             && let Some(name) = log.oldest(is_due)
         {
-            self.going.push(name);
-            self.sweep(storage);
+            self.let_go(storage, log, name);
+        }
+    }
+}
+
+/// Where the floor is stored.
+const FLOOR: &str = "retention.pos";
+
+/// The offset below which retention has removed everything.
+#[derive(Debug)]
+pub(crate) struct Floor(Option<Slots>);
+
+impl Floor {
+    /// The floor stored in `storage`; `None` if there is none, or none that is intact.
+    pub(crate) fn look(storage: &dyn Storage) -> io::Result<Option<u64>> {
+        match storage.open(FLOOR) {
+            Ok(file) => position::read(&*file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the floor of a journal that begins at `begins_at`. Where none is stored, it is there.
+    pub(crate) fn open(storage: &dyn Storage, begins_at: u64) -> io::Result<Floor> {
+        let mut slots = match storage.open(FLOOR) {
+            Ok(file) => Slots::load(file)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // On a full disk it is created when retention removes something.
+                return Ok(Floor(Slots::create(storage, FLOOR, begins_at).ok()));
+            }
+            Err(error) => return Err(error),
+        };
+        if !slots.are_intact() {
+            slots.write(begins_at)?;
+        }
+        Ok(Floor(Some(slots)))
+    }
+
+    fn raise(&mut self, storage: &dyn Storage, offset: u64) -> io::Result<()> {
+        match &mut self.0 {
+            Some(slots) if slots.position() < offset => slots.write(offset),
+            Some(_) => Ok(()),
+            None => {
+                // Room comes first: without a floor, nothing is known to be missing.
+                self.0 = Slots::create(storage, FLOOR, offset).ok();
+                Ok(())
+            }
         }
     }
 }

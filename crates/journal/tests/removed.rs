@@ -7,7 +7,10 @@ use std::fs;
 use std::path::Path;
 
 use common::{Place, batch, ids, read};
-use highwater_journal::{Directory, Error, ErrorKind, Health, Journal, Options, SEGMENT_BYTES_MIN};
+use highwater_journal::{
+    DamageKind, Directory, Error, ErrorKind, Health, Item, Journal, Options, SEGMENT_BYTES_MIN,
+    verify,
+};
 
 fn open(path: &Path) -> Journal {
     let directory = Directory::open(path).expect("nobody else has it");
@@ -125,4 +128,70 @@ fn retention_leaves_other_directories_alone() {
     journal.release_unread();
     let _ = journal.close();
     assert_eq!(count(), before);
+}
+
+/// Purpose: if somebody removes the oldest segments, their records are reported when the journal is opened, by `verify` and
+/// to readers; what retention removed is not, neither before nor after that.
+#[test]
+fn a_removed_oldest_segment_is_reported() {
+    let place = Place::new("removed-oldest");
+    let open = |retained: Option<u64>| {
+        let mut options = Options::default();
+        options.segment_bytes = SEGMENT_BYTES_MIN;
+        options.retention.bytes = retained;
+        let directory = Directory::open(place.path()).expect("nobody else has it");
+        Journal::open(directory, options).expect("it can be opened")
+    };
+    let missing = |journal: &Journal| journal.recovery().report.damage.clone();
+    let mut id = 0;
+    let mut fill = |journal: &Journal, segments: usize| {
+        let before = place.segments().last().cloned();
+        let mut begun = 0;
+        let mut newest = before;
+        while begun < segments {
+            append(journal, id).expect("the disk works");
+            id += 1;
+            let last = place.segments().last().cloned();
+            begun += usize::from(std::mem::replace(&mut newest, last.clone()) != last);
+        }
+    };
+    // Retention removes some.
+    let journal = open(Some(2 * SEGMENT_BYTES_MIN));
+    fill(&journal, 6);
+    journal.close().expect("the disk works");
+    let journal = open(None);
+    let kept = journal.stat().first_offset.expect("there are records");
+    assert!(kept > 0, "retention removed nothing");
+    assert_eq!(missing(&journal), []);
+    fill(&journal, 3);
+    journal.close().expect("the disk works");
+    assert!(verify(&Directory::look(place.path()).expect("it is there")).unwrap().is_intact());
+
+    // Somebody removes two.
+    for oldest in &place.segments()[..2] {
+        fs::remove_file(oldest).expect("it is there");
+    }
+    let journal = open(None);
+    let first = journal.stat().first_offset.expect("there are records");
+    let [lost] = missing(&journal).try_into().expect("one finding");
+    assert_eq!(
+        (lost.kind, lost.first_offset, lost.next_offset),
+        (DamageKind::Missing, kept, first)
+    );
+    let told = journal.recovery().to_string();
+    let text = format!("records from {kept} to {} are missing", first - 1);
+    assert!(told.contains(&text), "{told}");
+    match journal.reader(kept).next().expect("it can be read") {
+        Item::Skipped(damage) => assert_eq!(damage, lost),
+        other => panic!("{other:?}"),
+    }
+    journal.close().expect("the disk works");
+    let report = verify(&Directory::look(place.path()).expect("it is there")).unwrap();
+    assert_eq!(report.damage, [lost]);
+
+    // Retention goes past them.
+    let journal = open(Some(2 * SEGMENT_BYTES_MIN));
+    fill(&journal, 4);
+    journal.close().expect("the disk works");
+    assert_eq!(missing(&open(None)), []);
 }
