@@ -203,7 +203,8 @@ fn open_journal(plan: &Plan) -> Result<Journal, Failure> {
         // Until it is known that no record in it waits for Kafka.
         None => Retention { bytes: plan.retain_bytes, age: plan.retain_age, keep_unread: true },
     };
-    let journal = Journal::open(Directory::open(&plan.data)?, options)?;
+    let directory = Directory::open(&plan.data).map_err(|error| Failure::directory(&error))?;
+    let journal = Journal::open(directory, options)?;
     let data = plan.data.display();
     for line in journal.recovery().to_string().lines() {
         tracing::warn!(data = %data, "{line}");

@@ -32,6 +32,17 @@ impl Failure {
         Failure { text, is_setting: false }
     }
 
+    /// The data directory cannot be opened.
+    pub(crate) fn directory(error: &journal::Error) -> Failure {
+        let remedy = match error.kind() {
+            // It says what to do.
+            journal::ErrorKind::InUse => "",
+            journal::ErrorKind::Full => "; make room there, or give another directory",
+            _ => "; give --data a directory that this user can write",
+        };
+        Failure { text: format!("--data: {error}{remedy}"), is_setting: false }
+    }
+
     /// Whether a setting has to be changed: exit status 2.
     pub fn is_setting(&self) -> bool {
         self.is_setting
@@ -54,7 +65,7 @@ impl From<kafka::Error> for Failure {
     }
 }
 
-/// A data directory that cannot be used: the message names it, and the setting is said here.
+/// A data directory that cannot be used at the start: the message names it, and the setting is said here.
 impl From<journal::Error> for Failure {
     fn from(error: journal::Error) -> Failure {
         Failure { text: format!("--data: {error}"), is_setting: false }

@@ -122,7 +122,9 @@ fn unusable_data() {
     let path = file.to_str().expect("a plain name");
     let (status, text) = second("--ack=disk", path);
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("--data") && text.contains(path), "{text}");
+    for word in ["--data", path, "not a directory", "give --data a directory"] {
+        assert!(text.contains(word), "no {word:?} in {text}");
+    }
 }
 
 /// Purpose: help and version are asked for, not mistakes, and help shows how to begin.

@@ -20,6 +20,8 @@ pub fn create_directory(path: impl AsRef<Path>) -> io::Result<()> {
 /// The file system operations used here.
 trait Names {
     fn is_directory(&self, path: &Path) -> bool;
+    /// Whether there is something else than a directory.
+    fn is_file(&self, path: &Path) -> bool;
     fn make(&mut self, path: &Path) -> io::Result<()>;
     /// Makes the names in this directory durable.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
@@ -30,6 +32,10 @@ struct Disk;
 impl Names for Disk {
     fn is_directory(&self, path: &Path) -> bool {
         path.is_dir()
+    }
+
+    fn is_file(&self, path: &Path) -> bool {
+        path.exists() && !path.is_dir()
     }
 
     fn make(&mut self, path: &Path) -> io::Result<()> {
@@ -46,6 +52,9 @@ impl Names for Disk {
 }
 
 fn create(path: &Path, names: &mut impl Names) -> io::Result<()> {
+    if names.is_file(path) {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
     let there = path.ancestors().find(|one| is_there(one, names)).unwrap_or(Path::new("/"));
     match names.sync(&parent(there)) {
         // It belongs to another user; its durability is not ours to ensure.
@@ -100,6 +109,10 @@ mod tests {
             self.there.contains(path)
         }
 
+        fn is_file(&self, _path: &Path) -> bool {
+            false
+        }
+
         fn make(&mut self, path: &Path) -> io::Result<()> {
             self.operation()?;
             assert!(self.there.contains(&parent(path)), "{path:?} has no parent");
@@ -139,7 +152,8 @@ mod tests {
         }
     }
 
-    /// Purpose: on a real file system the directories are made, and a second call changes nothing.
+    /// Purpose: on a real file system the directories are made, and a second call changes nothing; a file in the place of the
+    /// last one is named as what it is.
     #[test]
     fn on_a_real_disk() {
         let top = std::env::temp_dir().join(format!("directories-{}", std::process::id()));
@@ -148,6 +162,10 @@ mod tests {
             create_directory(&path).expect("it can be made");
             assert!(path.is_dir());
         }
+        let file = path.join("file");
+        fs::write(&file, "").expect("it can be made");
+        let error = create_directory(&file).expect_err("it is a file");
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
         fs::remove_dir_all(&top).expect("it is ours");
     }
 }
