@@ -171,7 +171,7 @@ impl Backend {
     ///
     /// # Errors
     /// The disk has failed.
-    pub fn close(&self, timeout: Duration, durable: u64) -> Result<(), Failure> {
+    pub fn close(&self, timeout: Duration, durable: u64) -> Result<(), journal::Error> {
         let Parts { client, delivery, journal } = std::mem::take(&mut *self.parts());
         let until = Instant::now() + timeout;
         if let Some(client) = client {
@@ -186,7 +186,7 @@ impl Backend {
                 "records wait in the spool on the disk; they are delivered after the next start"
             );
         }
-        journal.map_or(Ok(()), |journal| Ok(journal.close()?))
+        journal.map_or(Ok(()), Journal::close)
     }
 }
 

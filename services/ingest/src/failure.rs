@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use highwater::batcher::OptionsError;
@@ -41,6 +42,22 @@ impl Failure {
             _ => "; give --data a directory that this user can write",
         };
         Failure { text: format!("--data: {error}{remedy}"), is_setting: false }
+    }
+
+    /// The journal in `data` failed while it served. `lost`: records that were acknowledged in memory.
+    pub(crate) fn journal(error: &journal::Error, data: &Path, lost: u64) -> Failure {
+        let data = data.display();
+        let mut text = format!(
+            "the journal in {data} failed: {error}. It accepts nothing until it is opened again: repair the disk, or put \
+             the directory back, and start the gateway again"
+        );
+        if lost > 0 {
+            text += &format!(
+                ". {lost} records that were acknowledged in memory (--ack memory) are lost; --ack disk acknowledges only \
+                 what is on the disk"
+            );
+        }
+        Failure { text, is_setting: false }
     }
 
     /// Whether a setting has to be changed: exit status 2.

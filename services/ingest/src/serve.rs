@@ -52,7 +52,8 @@ pub fn ingest(plan: &Plan, server: &ServerArgs) -> Result<(), Failure> {
     let outcome = running.until_signal(&signals);
 
     let lost = counts.accepted().saturating_sub(counts.durable());
-    backend.close(server.drain_timeout, counts.durable())?;
+    let closed = backend.close(server.drain_timeout, counts.durable());
+    closed.map_err(|error| Failure::journal(&error, &plan.data, lost))?;
     outcome?;
     if lost > 0 {
         return Err(Failure::lost(lost, server.drain_timeout));

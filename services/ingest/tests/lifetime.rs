@@ -193,3 +193,37 @@ fn restarts() {
         assert!(records.is_sorted_by_key(|record| record.offset));
     }
 }
+
+/// Purpose: when the data directory is moved away while it serves, nothing more is acknowledged on the disk, operators see it
+/// on /readyz, and the gateway ends with a sentence about the journal, its directory and what to do, not about a flag. What
+/// was acknowledged before is in the directory, wherever it is now; what was acknowledged only in memory is counted as
+/// lost.
+#[test]
+fn a_directory_that_is_moved_away() {
+    for ack in ["disk", "memory"] {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let (data, moved) = (place.path().join("data"), place.path().join("moved"));
+        let flags = [&format!("--ack={ack}"), "--linger=0s", "--drain-timeout=100ms"];
+        let mut process = gateway(&data, &flags);
+        let mut client = process.connect();
+        assert_eq!(client.ask(record("before")).status, 202);
+        settles_at(&process, 1);
+        std::fs::rename(&data, &moved).expect("it is ours");
+        let after = client.ask(record("after")).status;
+        assert_eq!(after, if ack == "disk" { 503 } else { 202 }, "{ack}");
+        let until = Instant::now() + PATIENCE;
+        while process.get_metrics("/readyz").status != 503 {
+            assert!(Instant::now() < until, "{ack}: it is ready without its directory");
+            thread::sleep(Duration::from_millis(5));
+        }
+        process.signal("TERM");
+        assert_eq!(process.wait().code(), Some(1), "{ack}");
+        let said = process.said();
+        let last = said.lines().last().expect("it said why");
+        let start = format!("highwater-ingest: the journal in {} failed: ", data.display());
+        assert!(last.starts_with(&start), "{ack}: {last}");
+        assert!(last.contains("start the gateway again"), "{ack}: {last}");
+        assert_eq!(last.contains("1 records that were acknowledged in memory"), ack == "memory");
+        assert_eq!(bodies(&moved), [b"before"]);
+    }
+}
