@@ -8,6 +8,7 @@ mod doctor;
 mod guard;
 mod journal;
 mod load;
+mod output;
 mod pgo;
 mod profile;
 mod progress;

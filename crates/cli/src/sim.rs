@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use highwater::sim::{self, Failure, Kind, Kinds, Report};
 
+use crate::output::say;
 use crate::progress::Progress;
 
 /// Test Highwater itself: run the server's worker in a simulated world.
@@ -151,21 +152,19 @@ fn run_all(first: u64, count: u64, kinds: Kinds) -> (Totals, Vec<Failure>) {
 }
 
 /// Prints what happens under `seed`.
-#[expect(clippy::print_stdout, reason = "this is the command's output")]
 fn tell(seed: u64, kinds: Kinds) {
     for line in sim::trace(seed, kinds).0 {
-        println!("{line}");
+        say!("{line}");
     }
 }
 
-#[expect(clippy::print_stdout, reason = "this is the command's output")]
 fn print(args: &Args, totals: &Totals, failures: &[Failure], took: Duration) {
     let Totals { runs, clients, answers, resets, expiries, turns } = totals;
     let seconds = took.as_secs_f64();
     let rate = (*runs as f64 + failures.len() as f64) / seconds;
     if args.json {
         let seeds: Vec<String> = failures.iter().map(|failure| failure.seed.to_string()).collect();
-        println!(
+        say!(
             "{{\"passed\":{runs},\"failed\":{},\"clients\":{clients},\"answers\":{answers},\
              \"resets\":{resets},\"expiries\":{expiries},\"turns\":{turns},\
              \"failing_seeds\":[{}],\"seconds\":{seconds:.3},\"seeds_per_s\":{rate:.0}}}",
@@ -174,7 +173,7 @@ fn print(args: &Args, totals: &Totals, failures: &[Failure], took: Duration) {
         );
         return;
     }
-    println!(
+    say!(
         "{runs} {} passed, {} failed: {clients} clients read {answers} responses in {turns} turns, \
          {resets} connections were broken by clients or the network, {expiries} ended by the server \
          ({seconds:.1} s, {rate:.0} seeds/s)",
@@ -182,7 +181,7 @@ fn print(args: &Args, totals: &Totals, failures: &[Failure], took: Duration) {
         failures.len(),
     );
     for failure in failures {
-        println!(
+        say!(
             "  {failure}\n    again: highwater sim --seed {}{} --trace",
             failure.seed,
             args.again()

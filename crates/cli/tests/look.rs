@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -17,6 +17,28 @@ fn text(output: &Output) -> String {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     )
+}
+
+/// Purpose: whoever reads may stop, as `head` does: a command that cannot print any more ends as if it had.
+#[test]
+fn nobody_has_to_read_all_of_it() {
+    let commands: [&[&str]; 4] = [
+        &["doctor"],
+        &["doctor", "--json"],
+        &["sim", "--seed", "1"],
+        &["sim", "--seeds", "1", "--json"],
+    ];
+    for arguments in commands {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let program = Command::new(env!("CARGO_BIN_EXE_highwater"))
+            .args(arguments)
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn();
+        let output = program.and_then(std::process::Child::wait_with_output).expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output));
+    }
 }
 
 /// A folder of the test's own, removed when it is dropped.

@@ -141,9 +141,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "this is the command's output")]
 fn say(line: &str) {
-    println!("{line}");
+    crate::output::say!("{line}");
 }
 
 #[expect(clippy::print_stderr, reason = "this is how a command complains")]

@@ -3,62 +3,62 @@
 use serde_json::json;
 
 use super::{Advice, Found};
+use crate::output::say;
 
 /// The longest line of prose, in characters. Commands are never broken: they are copied.
 const WIDTH: usize = 100;
 
-#[expect(clippy::print_stdout, reason = "this is the command's output")]
 pub(super) fn text(found: &Found) {
     let Found { machine, gate, limits, cores, .. } = found;
-    println!("highwater {}", env!("CARGO_PKG_VERSION"));
-    println!("kernel       {}", machine.kernel);
+    say!("highwater {}", env!("CARGO_PKG_VERSION"));
+    say!("kernel       {}", machine.kernel);
     for feature in found.kernel.iter().filter(|feature| !feature.here) {
-        println!("             too old for {}, which needs {}", feature.name, feature.since);
+        say!("             too old for {}, which needs {}", feature.name, feature.since);
     }
     let because = |name: &str, choice: &str, reason: &str| {
-        println!("{}", wrapped(&format!("{name:<12} {choice} ({reason})"), 13));
+        say!("{}", wrapped(&format!("{name:<12} {choice} ({reason})"), 13));
     };
     because("transport", &machine.transport, &machine.transport_reason);
-    println!("             --transport portable works on every system: slower, for development");
+    say!("             --transport portable works on every system: slower, for development");
     because("gate", gate.mechanism, &gate.reason);
     let allowed: Vec<String> = machine.cores.iter().map(ToString::to_string).collect();
-    println!(
+    say!(
         "cores        {} allowed ({}), {} workers by default",
         allowed.len(),
         allowed.join(" "),
         machine.workers
     );
-    cores.lines().iter().for_each(|line| println!("             {line}"));
-    println!("descriptors  {} (hard limit {})", machine.descriptors_soft, machine.descriptors_hard);
-    println!("connections  {} at most, over all workers", machine.connections_max);
-    limits.lines().iter().for_each(|(name, value)| println!("{name:<12} {value}"));
-    println!("\nkernel settings");
+    cores.lines().iter().for_each(|line| say!("             {line}"));
+    say!("descriptors  {} (hard limit {})", machine.descriptors_soft, machine.descriptors_hard);
+    say!("connections  {} at most, over all workers", machine.connections_max);
+    limits.lines().iter().for_each(|(name, value)| say!("{name:<12} {value}"));
+    say!("\nkernel settings");
     for sysctl in &found.sysctls {
         let current = sysctl.current.as_deref().unwrap_or("unknown");
-        println!("  {:<34} {current:<20} {}", sysctl.name, sysctl.verdict.name());
-        println!("{}", wrapped(&format!("      {}", sysctl.why), 6));
+        say!("  {:<34} {current:<20} {}", sysctl.name, sysctl.verdict.name());
+        say!("{}", wrapped(&format!("      {}", sysctl.why), 6));
     }
-    println!("\ntools");
+    say!("\ntools");
     for tool in &found.tools {
         let says = if tool.works { "works" } else { "missing" };
-        println!("{}", wrapped(&format!("  {:<14} {says:<8} {}", tool.name, tool.good_for), 26));
+        say!("{}", wrapped(&format!("  {:<14} {says:<8} {}", tool.name, tool.good_for), 26));
         if let Some(mend) = &tool.mend {
-            println!("{}", wrapped(&format!("{:26}{}:", "", mend.what), 26));
-            println!("{:28}{}", "", mend.command);
+            say!("{}", wrapped(&format!("{:26}{}:", "", mend.what), 26));
+            say!("{:28}{}", "", mend.command);
         }
     }
     let advice = found.advice();
     if advice.is_empty() {
         let lacks_tools = found.tools.iter().any(|tool| !tool.works);
         let also = if lacks_tools { " The missing tools only matter for profiling." } else { "" };
-        println!("\nNothing to change for a server.{also}");
+        say!("\nNothing to change for a server.{also}");
     }
     for advice in advice {
         match advice {
-            Advice::Words(words) => println!("\n{}", wrapped(&format!("advice: {words}"), 8)),
+            Advice::Words(words) => say!("\n{}", wrapped(&format!("advice: {words}"), 8)),
             Advice::Mend(mend) => {
-                println!("\n{}", wrapped(&format!("advice: {}:", mend.what), 8));
-                println!("        {}", mend.command);
+                say!("\n{}", wrapped(&format!("advice: {}:", mend.what), 8));
+                say!("        {}", mend.command);
             }
         }
     }
@@ -86,7 +86,6 @@ fn wrapped(text: &str, indent: usize) -> String {
     lines
 }
 
-#[expect(clippy::print_stdout, reason = "this is the command's output")]
 pub(super) fn json(found: &Found) {
     let Found { machine, gate, .. } = found;
     let said = json!({
@@ -109,7 +108,7 @@ pub(super) fn json(found: &Found) {
         "tools": found.tools,
         "advice": found.advice().iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
-    println!("{said}");
+    say!("{said}");
 }
 
 #[cfg(test)]
