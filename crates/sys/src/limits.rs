@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::call::check;
+use crate::call::{check, number};
 
 /// `RLIMIT_NOFILE`: one more than the highest descriptor number this process may open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,27 @@ pub(crate) fn file_size() -> io::Result<u64> {
     // SAFETY: `limit` is valid for writes for the duration of the call.
     check(unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) })?;
     Ok(limit.rlim_cur)
+}
+
+/// What to do about an error of starting a worker, to be put behind its text; empty where that is all there is to say.
+pub fn start_remedy(error: &io::Error) -> &'static str {
+    match number(error) {
+        Some(libc::EMFILE) => {
+            "; raise the limit on open files, with ulimit -n, or LimitNOFILE= in systemd"
+        }
+        Some(libc::ENFILE) => {
+            "; this machine allows no more open files: raise the sysctl fs.file-max"
+        }
+        Some(libc::EAGAIN) => {
+            "; no more threads are allowed: raise the limit, with ulimit -u, TasksMax= in systemd, or --pids-limit in \
+             Docker, or give fewer --workers"
+        }
+        Some(libc::ENOMEM) => {
+            "; a ring of io_uring needs memory that may be locked: raise the limit, with ulimit -l, or LimitMEMLOCK= in \
+             systemd, or give --transport auto, which serves over epoll without it"
+        }
+        _ => "",
+    }
 }
 
 /// Raises the soft limit to the hard one, for the whole process, and returns the limit in force.
@@ -116,6 +137,16 @@ mod tests {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let after_name = stat.rsplit_once(')').unwrap().1;
         after_name.split_whitespace().nth(7).unwrap().parse().unwrap()
+    }
+
+    /// Purpose: the remedy is found behind the name of the step that failed.
+    #[test]
+    fn a_step_keeps_its_remedy() {
+        let failed = io::Error::from_raw_os_error(libc::EMFILE);
+        let named = crate::call::context(crate::call::context(failed, "a ring"), "a worker");
+        assert_eq!(named.to_string(), "a worker: a ring: Too many open files (os error 24)");
+        assert!(start_remedy(&named).contains("LimitNOFILE="));
+        assert_eq!(start_remedy(&io::Error::other("a worker: Too many open files")), "");
     }
 
     /// Purpose: after raising, nothing is left to raise, and the hard limit is untouched.

@@ -72,7 +72,9 @@ impl fmt::Display for ServerError {
             | ServerError::Transport(reason)
             | ServerError::Admission(reason)
             | ServerError::Hook(reason) => f.write_str(reason),
-            ServerError::Worker(error) => write!(f, "a worker failed: {error}{}", remedy(error)),
+            ServerError::Worker(error) => {
+                write!(f, "a worker failed: {error}{}", highwater_sys::limits::start_remedy(error))
+            }
             ServerError::Metrics => f.write_str(
                 "these metrics describe another server already; each needs `Metrics::new()` of its own",
             ),
@@ -135,12 +137,21 @@ impl From<ServerError> for io::Error {
 mod tests {
     use super::*;
 
-    /// Purpose: who has too few descriptors reads how to allow more, also where a worker is the first to miss one.
+    /// Purpose: who has too few descriptors, threads, or lockable memory for a worker reads how to allow more; and a worker
+    /// does not give the advice of a listener.
     #[test]
-    fn descriptors_have_a_remedy() {
-        let error = io::Error::from_raw_os_error(24); // EMFILE, on every Linux.
-        let said = ServerError::Worker(error).to_string();
-        assert!(said.contains("Too many open files"), "{said}");
-        assert!(said.contains("LimitNOFILE="), "{said}");
+    fn a_worker_names_the_limit_that_stopped_it() {
+        // EMFILE, EAGAIN, ENOMEM and EACCES, on every Linux.
+        let cases = [
+            (24, "Too many open files", "LimitNOFILE="),
+            (11, "Resource temporarily unavailable", "TasksMax="),
+            (12, "Cannot allocate memory", "--transport auto"),
+            (13, "Permission denied", ""),
+        ];
+        for (number, cause, remedy) in cases {
+            let said = ServerError::Worker(io::Error::from_raw_os_error(number)).to_string();
+            assert!(said.contains(cause) && said.contains(remedy), "{said}");
+            assert!(!said.contains("CAP_NET_BIND_SERVICE"), "{said}");
+        }
     }
 }
