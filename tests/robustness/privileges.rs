@@ -87,4 +87,11 @@ fn little_memory_to_lock_is_enough() {
     let said = server.said();
     let told = said.contains("transport=epoll") || said.contains("over epoll");
     println!("{}", if told { "a worker serves over epoll" } else { "all rings fit" });
+    // The page agrees with the log.
+    let workers = |transport| {
+        let sample = format!("highwater_transport_workers{{transport=\"{transport}\"}}");
+        server.find_metric(&sample).unwrap_or(0.0)
+    };
+    assert_eq!(workers("uring") + workers("epoll"), 2.0);
+    assert_eq!(workers("epoll") > 0.0, told, "{said}");
 }

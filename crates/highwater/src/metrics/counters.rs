@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use highwater_core::driver::AcceptError;
 use highwater_core::http::Reject;
@@ -109,6 +109,8 @@ pub(crate) struct WorkerMetrics {
     pub(super) busy_nanos: Tally,
     /// Kernel id of the worker's thread; 0 before it is known.
     thread: AtomicU32,
+    /// The transport that the worker itself uses, once it is known.
+    transport: OnceLock<&'static str>,
     pub(super) timeouts: [Tally; Timeout::ALL.len()],
     pub(super) rejections: [Tally; Row::ALL.len()],
     statuses: Box<[Tally]>,
@@ -139,6 +141,7 @@ impl WorkerMetrics {
             events: Tally::default(),
             busy_nanos: Tally::default(),
             thread: AtomicU32::new(0),
+            transport: OnceLock::new(),
             timeouts: Default::default(),
             rejections: Default::default(),
             statuses: (0..=STATUS_SLOTS).map(|_| Tally::default()).collect(),
@@ -155,6 +158,15 @@ impl WorkerMetrics {
         if let Some(id) = super::process::thread_id() {
             self.thread.store(id, Relaxed);
         }
+    }
+
+    /// Stores the transport that this worker serves over. Only the first call counts.
+    pub(crate) fn serves_over(&self, transport: &'static str) {
+        let _ = self.transport.set(transport);
+    }
+
+    pub(super) fn transport(&self) -> Option<&'static str> {
+        self.transport.get().copied()
     }
 
     pub(super) fn thread(&self) -> Option<u32> {

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Every family that the server itself writes.
-pub(super) const NAMES: [&str; 58] = [
+pub(super) const NAMES: [&str; 59] = [
     "http_requests_total",
     "http_requests_by_endpoint",
     "http_requests_per_second",
@@ -67,6 +67,7 @@ pub(super) const NAMES: [&str; 58] = [
     "http_uptime_seconds",
     "highwater_build_info",
     "highwater_transport_info",
+    "highwater_transport_workers",
     "highwater_worker_busy_ratio",
     "highwater_worker_turns_total",
     "highwater_worker_events_total",
@@ -359,10 +360,7 @@ fn build(page: &mut Page, metrics: &Inner) {
     let help = "The version of Highwater and how it was built; pgo is the id of the compiler's profile. Always 1.";
     page.family("highwater_build_info", help, Kind::Gauge).sample(&labels, 1_u64);
     if let Some(transport) = metrics.transport.get() {
-        let labels =
-            [("transport", transport.name.as_str()), ("reason", transport.reason.as_str())];
-        let help = "How bytes are moved, and why; always 1.";
-        page.family("highwater_transport_info", help, Kind::Gauge).sample(&labels, 1_u64);
+        super::transport::write(page, transport, metrics.server.get());
     }
     if let Some(gate) = metrics.gate.get() {
         let labels = [("mechanism", gate.mechanism.as_str()), ("reason", gate.reason.as_str())];

@@ -32,6 +32,7 @@ mod sockets;
 mod streams;
 mod tally;
 mod totals;
+mod transport;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -42,6 +43,7 @@ use highwater_core::time::Instant;
 use highwater_sys::capability::{self, Capability};
 
 use self::sampler::{Busy, Rates, Sample, Window};
+use self::transport::Transport;
 
 pub(crate) use self::classes::Answer;
 pub(crate) use self::counters::{LISTENERS_MAX, WorkerMetrics};
@@ -95,12 +97,6 @@ struct Server {
     endpoints: Vec<(String, Vec<usize>)>,
     /// The addresses of its listeners.
     listeners: OnceLock<Vec<String>>,
-}
-
-#[derive(Debug)]
-struct Transport {
-    name: String,
-    reason: String,
 }
 
 /// The mechanism that refuses excess work.

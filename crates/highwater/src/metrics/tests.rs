@@ -37,6 +37,7 @@ fn busy_server() -> Metrics {
     for index in 0..2 {
         let worker = metrics.worker(index);
         worker.runs_here();
+        worker.serves_over("epoll");
         worker.connections.add(3);
         worker.connections_active.set(2);
         worker.bytes_read.add(100);
@@ -168,6 +169,7 @@ fn the_page_says_what_was_counted() {
     assert_eq!(page.value("http_store_size", &[]), 10_000.0);
     let labels = [("transport", "epoll"), ("reason", "io_uring: not permitted (EPERM)")];
     assert_eq!(page.value("highwater_transport_info", &labels), 1.0);
+    assert_eq!(page.value("highwater_transport_workers", &[("transport", "epoll")]), 2.0);
 
     let users = ("endpoint", "/users/{id}");
     let bucket = |le| page.value("http_request_duration_seconds_bucket", &[users, ("le", le)]);
@@ -176,6 +178,25 @@ fn the_page_says_what_was_counted() {
     assert_eq!(bucket("+Inf"), 4.0);
     assert_eq!(page.value("http_request_duration_seconds_count", &[users]), 4.0);
     assert_eq!(page.value("http_request_duration_seconds_sum", &[users]), 0.000_24);
+}
+
+/// Purpose: if a worker had to take another transport than the one chosen, the page counts it there, and whoever reads only
+/// the choice reads it as well.
+#[test]
+fn a_worker_over_another_transport_counts_there() {
+    let metrics = Metrics::new();
+    metrics.begin(&["/"], 3);
+    metrics.transport("uring", "io_uring works here");
+    for (index, transport) in ["uring", "epoll", "uring"].into_iter().enumerate() {
+        metrics.worker(index).serves_over(transport);
+    }
+    let page = parse(&metrics.page());
+    let workers =
+        |transport| page.value("highwater_transport_workers", &[("transport", transport)]);
+    assert_eq!((workers("uring"), workers("epoll")), (2.0, 1.0));
+    let reason = "io_uring works here; 1 of 3 workers serve over epoll, for want of memory";
+    let labels = [("transport", "uring"), ("reason", reason)];
+    assert_eq!(page.value("highwater_transport_info", &labels), 1.0);
 }
 
 /// Purpose: the metrics that autoscalers and dashboards use show the figures of admission, and

@@ -290,11 +290,13 @@ impl WorkerThread {
         let driver = DriverConfig { peer_addresses, ..Default::default() };
         let WorkerThread { kind, worker, listeners, pool, config, .. } = self;
         let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);
+        let metrics = Arc::clone(&config.metrics);
         match kind {
             #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Kind::Uring { or_epoll } => match UringMemory::new(&driver) {
                 Ok(memory) => {
                     let driver = memory.accept_from(listeners, &driver)?;
+                    metrics.serves_over(kind.name());
                     work(driver, config, worker, pool, phase, tell)
                 }
                 Err(cause) if or_epoll && cause.kind() == io::ErrorKind::OutOfMemory => {
@@ -304,13 +306,18 @@ impl WorkerThread {
                         instead = "raise RLIMIT_MEMLOCK, which all processes of a user share",
                         "a worker serves over epoll: there is no memory for another ring",
                     );
+                    metrics.serves_over(Kind::Epoll.name());
                     work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, tell)
                 }
                 Err(cause) => Err(cause),
             },
             #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
-            Kind::Epoll => work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, tell),
+            Kind::Epoll => {
+                metrics.serves_over(kind.name());
+                work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, tell)
+            }
             Kind::Portable => {
+                metrics.serves_over(kind.name());
                 work(Portable::new(listeners, &driver)?, config, worker, pool, phase, tell)
             }
         }
