@@ -260,6 +260,11 @@ fn requests_as_asked() {
     let heard = HEARD.lock().expect("no panic");
     assert_eq!(heard[0], format!("PATCH /path {rest}"));
     assert_eq!(heard[1], format!("PATCH /?q=%20 {rest}"));
+    drop(heard);
+    load(listens, &["--body", "{}", "--connections", "1", "--requests-per-connection", "1"]);
+    let heard = HEARD.lock().expect("no panic");
+    let last = heard.last().expect("it is there");
+    assert!(last.starts_with("POST /path "), "with a body and no method: {last}");
     assert_eq!(heard[2], heard[0]);
 }
 

@@ -245,7 +245,9 @@ fn check(args: &Verify) -> Result<ExitCode, Problem> {
     out.flush()?;
     let dir = args.dir.display();
     let count = damage.len() as u64 + report.damage_untold;
-    Ok(failed(&format!("{dir} is damaged in {count} places, the first at {at} of {file}")))
+    let places =
+        if count == 1 { "one place, at" } else { &format!("{count} places, the first at") };
+    Ok(failed(&format!("{dir} is damaged in {places} {at} of {file}")))
 }
 
 fn stat(args: &Stat) -> Result<ExitCode, Problem> {

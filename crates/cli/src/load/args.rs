@@ -60,7 +60,7 @@ Examples:
   The same on streams of HTTP/2, 16 WebSockets on each connection:
     highwater load ws://127.0.0.1:8080/ws --ws --http2 -c 4 --streams 16 --body hello
   Writes:
-    highwater load http://127.0.0.1:8080/e --method POST --body '{\"id\":\"${uuid}\"}'
+    highwater load http://127.0.0.1:8080/e --body '{\"id\":\"${uuid}\"}'
   Any of a thousand:
     highwater load 'http://127.0.0.1:8080/users/${random:1-1000}' --expect-status 200
   Reads and writes:
@@ -148,9 +148,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPELINE_MAX)))]
     pub(crate) pipeline: u32,
 
-    /// Request method.
-    #[arg(short = 'X', long, default_value = "GET")]
-    pub(crate) method: String,
+    /// Request method [default: GET, and POST with a body].
+    #[arg(short = 'X', long)]
+    pub(crate) method: Option<String>,
 
     /// A request header, NAME: VALUE, or @FILE with one per line. May be given several times.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]

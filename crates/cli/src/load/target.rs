@@ -179,6 +179,9 @@ fn address(url: &Url, args: &Args) -> Result<SocketAddr, String> {
 /// A request for each URL.
 fn specs(args: &Args, urls: &[Url], texts: Texts) -> Result<Vec<Spec>, String> {
     let (headers, body, expect) = (headers(args, texts)?, body(args, texts)?, expect(args, texts)?);
+    // A body of --ws is a message: its handshake is a GET.
+    let has_body = !args.ws && (args.body.is_some() || args.body_file.is_some());
+    let method = args.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" });
     urls.iter()
         .zip(&args.urls)
         .map(|(url, given)| {
@@ -189,7 +192,7 @@ fn specs(args: &Args, urls: &[Url], texts: Texts) -> Result<Vec<Spec>, String> {
                 place: "--".to_owned(),
                 name: given.clone(),
                 weight: 1,
-                method: args.method.clone(),
+                method: method.to_owned(),
                 path,
                 headers: headers.clone(),
                 body: body.clone(),
