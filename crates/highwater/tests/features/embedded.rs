@@ -1,5 +1,4 @@
 //! Files that are a part of the program: they answer as those of a folder do.
-#![forbid(unsafe_code)]
 
 use highwater::files::StaticFiles;
 use highwater::testing::{Client, Response};

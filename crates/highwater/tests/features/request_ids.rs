@@ -1,22 +1,18 @@
 //! Ids for all requests: made by the server or taken over from whom it trusts, and the same wherever they are seen.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use answers::Answer;
 use highwater::layers::request_id;
 use highwater::server::TransportChoice;
 use highwater::{
     Bytes, Error, Handler, Next, OwnedRequest, Request, RequestId, Response, Router, StatusCode,
     blocking, fixed, layer,
 };
-use served::{exchange, start};
-use transports::on_each_transport;
+
+use crate::answers::Answer;
+use crate::served::{exchange, start};
+use crate::transports::on_each_transport;
 
 fn ask(address: SocketAddr, line: &str, fields: &str, content: &str) -> Answer {
     let length = content.len();

@@ -1,5 +1,4 @@
 //! Two ready layers with a memory: answers that are kept, and forms that repeat a token.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

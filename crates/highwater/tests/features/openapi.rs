@@ -1,5 +1,4 @@
 //! Documents of interfaces: what they say of each type, what cannot be said, and that the server does what they say.
-#![forbid(unsafe_code)]
 
 use std::time::Duration;
 

@@ -1,9 +1,5 @@
 //! WebSockets over real sockets, on both transports, with tungstenite as the other side.
 
-mod answers;
-mod served;
-mod transports;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -11,12 +7,13 @@ use std::time::Duration;
 use highwater::server::TransportChoice;
 use highwater::websocket::Broadcast;
 use highwater::{Closed, Router, ServerConfig, State, WebSocket, websocket};
-use served::{HANG, config, start, start_with};
-use transports::on_each_transport;
 use tungstenite::client::client_with_config;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tungstenite::{Error, Message, WebSocket as Peer};
+
+use crate::served::{HANG, config, start, start_with};
+use crate::transports::on_each_transport;
 
 async fn echo(mut socket: WebSocket) -> Result<(), Closed> {
     while let Some(message) = socket.recv().await {

@@ -1,20 +1,16 @@
 //! Forms with files over real sockets: parts as they are, limits that hold, and what is no such form.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use answers::{Answer, Answers};
 use highwater::multipart::{Multipart, MultipartLimits};
 use highwater::server::TransportChoice;
 use highwater::{Error, Handler, Json, Router};
 use serde_json::{Value, json};
-use served::{HANG, start};
-use transports::on_each_transport;
+
+use crate::answers::{Answer, Answers};
+use crate::served::{HANG, start};
+use crate::transports::on_each_transport;
 
 const LIMITS: MultipartLimits =
     MultipartLimits { parts_max: 3, part_bytes_max: 1000, total_bytes_max: 2500 };

@@ -1,10 +1,5 @@
 //! A limit for the connections of each client, over real sockets: who is counted, when, and what becomes of a connection
 //! too many.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,12 +7,13 @@ use std::num::NonZero;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use answers::{Answer, Answers};
 use highwater::metrics::Metrics;
 use highwater::server::TransportChoice;
 use highwater::{Router, Running, Server, ServerConfig};
-use served::HANG;
-use transports::on_each_transport;
+
+use crate::answers::{Answer, Answers};
+use crate::served::{self, HANG};
+use crate::transports::on_each_transport;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 

@@ -1,5 +1,4 @@
 //! Resources: five routes of one trait, whichever way its methods are run.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

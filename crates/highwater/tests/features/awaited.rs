@@ -1,24 +1,20 @@
 //! Arguments that handlers wait for, over real sockets.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use answers::Answer;
 use highwater::app::Kind;
 use highwater::server::TransportChoice;
 use highwater::{
     Awaited, Bytes, Error, FromRequestAsync, Handler, Next, OwnedRequest, Path, Request,
     Requirements, Response, Router, blocking, layer,
 };
-use served::{HANG, exchange, start};
-use transports::on_each_transport;
+
+use crate::answers::Answer;
+use crate::served::{HANG, exchange, start};
+use crate::transports::on_each_transport;
 
 /// How many users were looked up.
 type Lookups = Arc<AtomicUsize>;

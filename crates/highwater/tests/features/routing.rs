@@ -1,22 +1,18 @@
 //! Routing as clients see it, over real sockets: which handler a method and a path reach, what answers where there is
 //! no route, and when a handler that takes too long is given up.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use answers::Answer;
 use highwater::routing::{any, get, on};
 use highwater::server::TransportChoice;
 use highwater::{
     Error, Handler, MatchedPath, Method, Path, Request, Router, TrailingSlash, Uri, fixed, layer,
 };
-use served::{HANG, exchange, start};
-use transports::on_each_transport;
+
+use crate::answers::Answer;
+use crate::served::{HANG, exchange, start};
+use crate::transports::on_each_transport;
 
 fn ask(address: SocketAddr, method: &str, target: &str) -> Answer {
     let request = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");

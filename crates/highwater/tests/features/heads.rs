@@ -1,21 +1,17 @@
 //! What handlers read in a request's head and write in that of their answer, over real sockets: preferences, typed
 //! fields, cookies.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::net::SocketAddr;
 
-use answers::Answer;
 use highwater::cookies::{Cookie, CookieJar, Key, PrivateCookies, SameSite, SignedCookies};
 use highwater::headers::authorization::{Authorization, Basic};
 use highwater::headers::{CacheControl, ContentLength};
 use highwater::server::TransportChoice;
 use highwater::{Accept, AcceptLanguage, Router, StatusCode, TypedHeader};
-use served::{exchange, start};
-use transports::on_each_transport;
+
+use crate::answers::Answer;
+use crate::served::{exchange, start};
+use crate::transports::on_each_transport;
 
 /// Asks for a path, with these lines of fields.
 fn ask(address: SocketAddr, path: &str, fields: &[&str]) -> Answer {

@@ -1,8 +1,5 @@
 //! What each worker has for itself, over the public API: by test clients, and by a server with real workers.
 
-mod answers;
-mod served;
-
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -21,6 +18,8 @@ use highwater::{
     Bytes, Next, OwnedRequest, PerWorker, Router, Server, ServerConfig, StatusCode, WorkerLocal,
     blocking, layer,
 };
+
+use crate::served;
 
 /// A value that cannot leave its thread.
 struct Counter {

@@ -1,15 +1,9 @@
 //! Rewrites before routing: which route answers, and who sees which path, over real sockets.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use answers::Answer;
 use highwater::layers::request_id;
 use highwater::metrics::Metrics;
 use highwater::openapi::{OpenApi, api};
@@ -19,8 +13,10 @@ use highwater::{
     Bytes, MatchedPath, Method, Next, OriginalUri, OwnedRequest, Path, Query, Request, RequestId,
     Response, Rewriting, Router, TrailingSlash, Uri, layer,
 };
-use served::{HANG, exchange, start};
-use transports::on_each_transport;
+
+use crate::answers::Answer;
+use crate::served::{self, HANG, exchange, start};
+use crate::transports::on_each_transport;
 
 fn ask(address: SocketAddr, method: &str, target: &str) -> Answer {
     ask_at(address, method, target, "h")

@@ -1,24 +1,20 @@
 //! The PROXY protocol over real sockets: whose a connection is behind a header, in front of HTTP/1.1, HTTP/2 and TLS; and who is
 //! not believed.
 
-mod answers;
-mod secured;
-mod served;
-mod transports;
-
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use answers::{Answer, Answers};
 use highwater::metrics::Metrics;
 use highwater::proxies::TrustedProxies;
 use highwater::server::TransportChoice;
 use highwater::{Error, FromRequest, PeerAddr, Request, Router, Running, Server, ServerConfig};
-use secured::{Authority, Secured};
-use served::HANG;
-use transports::on_each_transport;
+
+use crate::answers::{Answer, Answers};
+use crate::secured::{Authority, Secured};
+use crate::served::{self, HANG};
+use crate::transports::on_each_transport;
 
 const V1: &[u8] = b"PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\r\n";
 const GET: &str = "GET /peer HTTP/1.1\r\nHost: h\r\n\r\n";

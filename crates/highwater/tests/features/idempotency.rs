@@ -1,5 +1,4 @@
 //! Requests that clients repeat: `layers::idempotency`, in process and with its clock in the test's hands.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,10 +1,6 @@
 //! HTTP/2 over real sockets, asked by the client of another implementation (`h2`): requests in parallel, content both
 //! ways and larger than any window, resets, trailers, drain; and what is refused.
 
-mod answers;
-mod served;
-mod transports;
-
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,8 +16,9 @@ use highwater::{
     Running, ServerConfig, StatusCode, Uri,
 };
 use http::{Method, Request as HttpRequest, Version};
-use served::{HANG, config, start, start_with};
-use transports::on_each_transport;
+
+use crate::served::{HANG, config, start, start_with};
+use crate::transports::on_each_transport;
 
 #[derive(serde::Deserialize)]
 struct Size {

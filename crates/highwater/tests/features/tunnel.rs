@@ -1,5 +1,4 @@
 //! A client of WebSockets over HTTP/2: the HTTP/2 is another implementation's (`h2`).
-#![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::future::poll_fn;
 use std::net::SocketAddr;

@@ -1,20 +1,16 @@
 //! Compressed content over real sockets: what is compressed, in which form it arrives, and when.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use answers::Answer;
 use highwater::layers::{COMPRESSED_AT_ONCE_MAX, compression};
 use highwater::server::TransportChoice;
 use highwater::{Body, Bytes, Layer, Response, Router, StatusCode, fixed};
-use served::{HANG, exchange, start};
-use transports::on_each_transport;
+
+use crate::answers::Answer;
+use crate::served::{HANG, exchange, start};
+use crate::transports::on_each_transport;
 
 fn ask(address: SocketAddr, path: &str, fields: &[&str]) -> Answer {
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();

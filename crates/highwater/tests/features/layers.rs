@@ -1,5 +1,4 @@
 //! What clients see of the layers that come with Highwater.
-#![forbid(unsafe_code)]
 
 use std::ops::ControlFlow;
 use std::time::Duration;

@@ -1,9 +1,4 @@
 //! Static files over real sockets: what is served, in which form and state, and what never is.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,13 +7,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use answers::Answer;
 use highwater::files::{CACHED_FILE_BYTES_MAX, StaticFiles};
 use highwater::server::TransportChoice;
 use highwater::{Error, Html, Router};
-use served::{HANG, exchange, start};
 use tempfile::TempDir;
-use transports::on_each_transport;
+
+use crate::answers::Answer;
+use crate::served::{HANG, exchange, start};
+use crate::transports::on_each_transport;
 
 /// A folder with these files. They are a day old, as files are that somebody serves.
 fn folder(files: &[(&str, &str)]) -> TempDir {

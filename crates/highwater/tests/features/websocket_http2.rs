@@ -1,12 +1,6 @@
 //! WebSockets over HTTP/2 (RFC 8441), over real sockets: whatever holds over HTTP/1.1 holds on a stream, beside other
 //! streams of its connection.
 
-mod answers;
-mod secured;
-mod served;
-mod transports;
-mod tunnel;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -26,12 +20,13 @@ use highwater::{
 };
 use highwater_core::websocket::Kind;
 use http::Method;
-use secured::Authority;
-use served::{HANG, config};
-use transports::on_each_transport;
 use tungstenite::protocol::Role;
 use tungstenite::{Message, WebSocket as Peer};
-use tunnel::{Client, Heard, in_runtime, over, with_client};
+
+use crate::secured::{self, Authority};
+use crate::served::{HANG, config};
+use crate::transports::on_each_transport;
+use crate::tunnel::{self, Client, Heard, in_runtime, over, with_client};
 
 async fn echo(mut socket: WebSocket) -> Result<(), Closed> {
     while let Some(message) = socket.recv().await {

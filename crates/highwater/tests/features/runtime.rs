@@ -1,10 +1,6 @@
 //! The Tokio runtime around an application: what may be spawned and awaited where, and the errors
 //! where it may not.
 
-mod answers;
-mod served;
-mod transports;
-
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use highwater::http::HeaderValue;
 use highwater::{Body, Bytes, Response, Router, StatusCode, Upgraded};
-use served::{HANG, start};
-use transports::transports;
+
+use crate::served::{HANG, start};
+use crate::transports::transports;
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&address, HANG).expect("it accepts");

@@ -1,22 +1,19 @@
 //! Large bodies that are collected for their handlers, over real sockets: they arrive whole however they are cut, nothing
 //! behind them is lost, and every bound on them holds. And large answers to clients that read slowly.
 
-mod answers;
-mod served;
-mod transports;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use answers::{Answer, Answers};
 use bytes::Bytes;
 use highwater::metrics::Metrics;
 use highwater::server::TransportChoice;
 use highwater::{Handler as _, Router, Running, Server, ServerConfig};
-use served::{HANG, config};
-use transports::on_each_transport;
+
+use crate::answers::{Answer, Answers};
+use crate::served::{HANG, config};
+use crate::transports::on_each_transport;
 
 fn router() -> Router {
     let tell = |body: Bytes| told(&body);

@@ -1,13 +1,7 @@
 //! Layers that ask who is asking, over real sockets: what is let pass, and how everything else is answered.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::time::{Duration, SystemTime};
 
-use answers::Answer;
 use highwater::auth::{
     BasicCredentials, BearerToken, Claims, JwtKey, Subject, basic, bearer, issue, jwt, same,
 };
@@ -16,8 +10,10 @@ use highwater::server::TransportChoice;
 use highwater::testing::Client;
 use highwater::{Extension, Router};
 use serde::Deserialize;
-use served::{exchange, start};
-use transports::on_each_transport;
+
+use crate::answers::Answer;
+use crate::served::{exchange, start};
+use crate::transports::on_each_transport;
 
 const SECRET: &str = "a secret of some length, as there should be";
 

@@ -1,10 +1,5 @@
 //! TLS over real sockets: what a client of either version gets, however its bytes come, and how connections end.
 
-mod answers;
-mod secured;
-mod served;
-mod transports;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZero;
@@ -17,9 +12,9 @@ use highwater::server::{ClientAuth, TransportChoice};
 use highwater::{Bytes, PeerCertificates, Pem, Router, Running, Server, ServerConfig, Tls};
 use rustls::version::{TLS12, TLS13};
 
-use secured::{Authority, Bytewise, Secured, connect};
-use served::HANG;
-use transports::on_each_transport;
+use crate::secured::{self, Authority, Bytewise, Secured, connect};
+use crate::served::{self, HANG};
+use crate::transports::on_each_transport;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 

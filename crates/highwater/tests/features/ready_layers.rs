@@ -1,25 +1,21 @@
 //! The ready-made layers that look at requests and answers: tags, limits, logs, spans, and values that are checked.
-#![forbid(unsafe_code)]
-
-mod answers;
-mod served;
-mod transports;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use answers::Answer;
 use garde::Validate;
 use highwater::layers::{access_log, csrf, etag, rate_limit, spans};
 use highwater::server::TransportChoice;
 use highwater::testing::Client;
 use highwater::{Form, Json, Preconditions, Query, Response, Router, StatusCode, Valid, fixed};
-use served::{exchange, start};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
-use transports::on_each_transport;
+
+use crate::answers::Answer;
+use crate::served::{exchange, start};
+use crate::transports::on_each_transport;
 
 fn ask(address: SocketAddr, line: &str, fields: &[&str], content: &str) -> Answer {
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
