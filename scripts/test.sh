@@ -47,9 +47,8 @@ main() {
   is_postgres_here || starts_postgres=true
   is_kafka_here || starts_kafka=true
   step "format" cargo fmt --all --check
-  step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
   # Once for all lanes.
-  step "the tests, built" cargo test --workspace --locked --no-run --quiet
+  step "lints, documentation, and the tests, built" build_tests
   step "tests and doc tests" run_tests
   echo
   totals
@@ -101,10 +100,21 @@ install_typescript() {
   [ "$status" = 0 ] || [ "$status" = 75 ]
 }
 
+# The linter is the compiler (scripts/compile.sh). It also looks at benchmarks, which are no part of the tests.
+build_tests() {
+  compiled_once cargo test --workspace --locked --no-run --quiet &&
+    compiled_once cargo test --workspace --locked --no-run --quiet --benches
+}
+
+# Runs cargo as the tests were built: otherwise it would build them again.
+compiled_once() {
+  RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/compile.sh "$@"
+}
+
 # An application may use each feature without the others. Only the library: its tests enable the features they need. A few sets of
 # features would find almost as much, and cost more: each set has other features of dependencies, which are checked again.
 #
-# The linter has seen the code of all features together (step "lints"), and sees here what stands there instead of any of them.
+# The linter has compiled the code of all features together (build_tests), and sees here what stands there instead of any of them.
 # What differs from one feature to the next is whether it compiles, and what is left unused: the compiler says that without the
 # linter, in little more than half the time.
 check_features() {
@@ -134,16 +144,6 @@ check_fuzz() {
     return 1
   }
   CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/fuzz cargo check --manifest-path fuzz/Cargo.toml --bins --locked --quiet
-}
-
-# An example is among what is documented for what it brings with it: the features that dependencies have for tests and examples.
-# They have been checked with these (step "lints"), and are not once more with fewer. Libraries and programs of one name have one
-# folder, and so are not documented at once.
-check_documentation() {
-  local kind
-  for kind in --lib --bins; do
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps "$kind" --example hello --locked --quiet || return 1
-  done
 }
 
 # The program that the tests run: with the assertions of debug builds, and built already.
@@ -243,7 +243,6 @@ lane() {
       part "without what only Linux has" check_portable
       part "each feature alone" check_features
       part "fuzz targets" check_fuzz
-      part "documentation" check_documentation
       part "tests and doc tests" test_lane "$1"
       part "simulation, $seeds seeds" simulate
       part "instructions of a request" count_instructions
@@ -278,7 +277,7 @@ test_lane() {
 }
 
 cargo_test() {
-  cargo --config 'target."cfg(unix)".runner = "scripts/test-run.sh"' \
+  compiled_once cargo --config 'target."cfg(unix)".runner = "scripts/test-run.sh"' \
     test --workspace --locked --no-fail-fast --color never "$@"
 }
 
