@@ -39,6 +39,7 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("highwater-tests", None),
     ("highwater-instructions", Some(&["highwater", "highwater-arena", "highwater-core"])),
     ("highwater-skip", Some(&[])),
+    ("highwater-syn", Some(&[])),
     ("highwater-testkit", Some(&["highwater-core", "highwater-skip"])),
     ("highwater-ui", Some(&["highwater"])),
 ];
