@@ -10,7 +10,7 @@ set -euo pipefail
 # The program or file | its package | its users.
 readonly needs='
 cc                  build-essential  Rust links with it, and the embedded SQLite is C
-c++                 build-essential  the fuzz targets link with libFuzzer, which is C++
+c++                 build-essential  librdkafka is not configured without one
 initdb              postgresql       the search service keeps its events in PostgreSQL if asked to
 promtool            prometheus       the metrics, rules and dashboards must be what Prometheus accepts; one scrapes a server
 python3             python3          what works on this machine is tried with it, and a server that the guard protects
