@@ -3,8 +3,9 @@
 # Ends with the skipped tests and one line of totals: passed, failed, ignored and skipped.
 #
 # Most of the time goes to test binaries, which run in two lanes beside each other, and a third after them (which of them a
-# binary belongs to, scripts/test-run.sh says):
+# binary belongs to, scripts/test-run.sh says). A lane before them waits for networks, beside what compiles:
 #
+#   fetching    programs that tests call, from crates.io, npm, PyPI and Maven Central
 #   waiting     tests of real servers: they wait for deadlines, processes and brokers, and leave the cores idle meanwhile
 #   computing   what needs nothing but a core: checks that compile, parsers, models, simulations, the doc tests. It yields to
 #               the first lane, whose tests look at clocks
@@ -36,19 +37,20 @@ compgen -G "${CARGO_TARGET_DIR:-target}/debug/incremental/*" >/dev/null || {
 export GNUMAKEFLAGS=${GNUMAKEFLAGS-LIBSUBDIRS=src CFLAGS=-O0}
 
 main() {
+  local deadline
   step "what the tests need" scripts/test-deps.sh
-  # A browser reads the site that it builds.
-  step "the generator of the site" scripts/site.sh --install
-  # Without npm or its registry the tests skip, and say so.
-  step "what makes clients in TypeScript" install_typescript
-  export CI_MUST_RUN=${CI_MUST_RUN-$(what_works)}
-  echo "   not to be skipped for want of: ${CI_MUST_RUN:-anything}"
+  mkdir -p "$(dirname "$log")"
+  deadline=$((SECONDS + 60 * minutes))
+  begin_lane fetching
   # The tests share a Postgres and a Kafka broker, which the first of them starts and none can stop. Services that already ran, stay.
   is_postgres_here || starts_postgres=true
   is_kafka_here || starts_kafka=true
   step "format" cargo fmt --all --check
   # Once for all lanes.
   step "lints, documentation, and the tests, built" build_tests
+  step "what the tests fetch" end_lanes
+  export CI_MUST_RUN=${CI_MUST_RUN-$(what_works)}
+  echo "   not to be skipped for want of: ${CI_MUST_RUN:-anything}"
   step "tests and doc tests" run_tests
   echo
   totals
@@ -94,10 +96,16 @@ has_privileges() {
   (((effective & needed) == needed)) && unshare --net --pid --fork --mount-proc true 2>/dev/null
 }
 
+# Without npm or its registry the tests skip, and say so.
 install_typescript() {
   local status=0
   scripts/services/typescript.sh --install || status=$?
   [ "$status" = 0 ] || [ "$status" = 75 ]
+}
+
+# What tests would fetch when they need it. They also say so if it is not there.
+fetch() {
+  "$@" >/dev/null || echo "test.sh: not fetched by $*"
 }
 
 # The linter is the compiler (scripts/compile.sh). It also looks at benchmarks, which are no part of the tests.
@@ -172,8 +180,8 @@ is_kafka_here() {
 # Every test binary runs even if one fails, and so does every other part of a lane: a list of failures is worth more than the
 # first one. The log of the lanes, one after the other, is what the totals are made of.
 run_tests() {
-  mkdir -p "$(dirname "$log")"
-  local status=0 deadline=$((SECONDS + 60 * minutes))
+  local status=0
+  deadline=$((SECONDS + 60 * minutes))
   begin_lane waiting
   # With a tenth of the weight: what wakes up in the other lane, runs.
   begin_lane computing nice -n 10
@@ -233,6 +241,14 @@ end_lanes() {
 lane() {
   local failed=0
   case $1 in
+    fetching)
+      # A browser reads the site that it builds.
+      part "the generator of the site" scripts/site.sh --install
+      part "what makes clients in TypeScript" install_typescript
+      part "what calls interfaces" fetch scripts/services/schemathesis.sh --install
+      part "the linter of Dockerfiles" fetch scripts/hadolint.sh --version
+      part "Kafka" fetch scripts/services/kafka.sh install
+      ;;
     waiting | alone) part "tests" test_lane "$1" --tests ;;
     computing)
       # First what uses one core. When the other lane has ended, the rest uses both.

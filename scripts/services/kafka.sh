@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # kafka.sh COMMAND: a private Kafka broker (KRaft, one node) for tests, on loopback, its data under target/services.
 #
+#   install            only installs what start would.
 #   start              installs what is missing (apt, as root: Java and Maven; from Maven Central: Kafka 4.3.1), starts the
 #                      broker, waits until it serves, and prints its address. If a broker already answers on the port,
 #                      that one is used.
@@ -227,6 +228,7 @@ consume() {
 }
 
 case "${1:-}" in
+  install) install ;;
   start) lock "$services/kafka-$port.lock" && start 9>&- ;;
   run) run ;;
   stop) stop ;;
@@ -237,5 +239,5 @@ case "${1:-}" in
   topic) topic "${@:2}" ;;
   consume) consume "${@:2}" ;;
   tool) tool "${@:2}" ;;
-  *) fail "usage: kafka.sh start|run|stop|kill|clean|url|pid|topic NAME [N] [KEY=VALUE…]|consume TOPIC N|tool CLASS ARGS…" ;;
+  *) fail "usage: kafka.sh install|start|run|stop|kill|clean|url|pid|topic NAME [N] [KEY=VALUE…]|consume TOPIC N|tool CLASS ARGS…" ;;
 esac

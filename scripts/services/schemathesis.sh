@@ -7,6 +7,8 @@
 #
 # It is installed from PyPI into the target folder, in the version below. Without a network it says so, and exits 75.
 #
+#   schemathesis.sh --install   only installs it
+#
 # Settings: HW_EXAMPLES (20, for each operation), CARGO_TARGET_DIR (target).
 set -euo pipefail
 
@@ -18,13 +20,14 @@ fail() {
 }
 
 main() {
-  [ $# -ge 1 ] || fail "usage: schemathesis.sh URL [ARGUMENT...]"
+  [ $# -ge 1 ] || fail "usage: schemathesis.sh URL [ARGUMENT...], or --install"
   local url=$1 root home
   shift
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
   home=${CARGO_TARGET_DIR:-$root/target}/tools/schemathesis-$version
   mkdir -p "$(dirname "$home")"
   [ -x "$home/bin/schemathesis" ] || install "$home"
+  [ "$url" != --install ] || return 0
   # What a positive value is, no document says in full: an id of the right form may be unknown. So that an answer is 2xx is
   # not checked, but everything about it is.
   PYTHONPATH=$home "$home/bin/schemathesis" --config-file "$root/scripts/services/schemathesis.toml" run "$url" --max-examples "${HW_EXAMPLES:-20}" --workers 1 --seed 1 \
