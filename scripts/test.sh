@@ -35,6 +35,8 @@ compgen -G "${CARGO_TARGET_DIR:-target}/debug/incremental/*" >/dev/null || {
 # librdkafka optimizes itself whatever the profile says, and builds an interface for C++ that nothing here uses: 91 seconds of
 # computing, and 20 without both. No other build script runs make, and none runs again because this variable has changed.
 export GNUMAKEFLAGS=${GNUMAKEFLAGS-LIBSUBDIRS=src CFLAGS=-O0}
+# Brokers of tests live for seconds: to start one takes 7 seconds of computing, and 5 where Java does not optimize.
+export HW_KAFKA_JAVA=${HW_KAFKA_JAVA--XX:TieredStopAtLevel=1}
 
 main() {
   local deadline
