@@ -459,18 +459,15 @@ impl Link {
     pub(super) fn end_send(&mut self, now: Instant) -> Option<Vec<u8>> {
         let complete = |send: &mut Sending| send.taken == send.output.len();
         let Sending { output, then, .. } = self.send.take_if(complete)?;
-        // A farewell is no part of an answer: a connection that was idle before it, still is.
-        if self.facts.farewell_at.is_none() {
-            self.facts.sent_at = now;
+        // A farewell is no part of an answer: whoever was idle before it, still is.
+        self.facts.sent_at =
+            if self.facts.farewell_at.is_none() { now } else { self.facts.sent_at };
+        self.fin |= then == Then::Shutdown;
+        if then == Then::Close {
+            self.closing = Some(Close::Fin);
         }
-        match then {
-            Then::Keep => {}
-            Then::Shutdown => self.fin = true,
-            Then::Close => self.closing = Some(Close::Fin),
-        }
-        if then != Then::Keep {
-            self.facts.last_sent_at = Some(now);
-        }
+        let is_last = then != Then::Keep;
+        self.facts.last_sent_at = is_last.then_some(now).or(self.facts.last_sent_at);
         Some(output.bytes)
     }
 
