@@ -32,7 +32,13 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
     pub(super) fn follow_flush(&mut self) {
         let Worker { driver, state } = self;
         let before = state.parts.turn.events();
-        driver.report_done(&mut |event| state.on_event(event));
+        driver.report_done(&mut |event| {
+            if state.parts.turn.events() == before {
+                // A handler may have taken long: what is sent now gets its whole time.
+                state.parts.turn.look();
+            }
+            state.on_event(event);
+        });
         if self.state.parts.turn.events() != before {
             self.flush();
         }
