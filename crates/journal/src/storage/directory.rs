@@ -31,22 +31,28 @@ struct Located {
     path: PathBuf,
     /// For syncing names.
     handle: fs::File,
+    identity: (u64, u64),
 }
 
 impl Located {
     fn open(path: &Path) -> io::Result<Located> {
-        Ok(Located { path: path.into(), handle: fs::File::open(path)? })
+        let handle = fs::File::open(path)?;
+        let identity = identity(&handle.metadata()?);
+        Ok(Located { path: path.into(), handle, identity })
     }
 
     /// Whether the path still leads here.
     fn check(&self) -> io::Result<()> {
-        let identity = |about: fs::Metadata| (about.dev(), about.ino());
-        let (opened, found) = (self.handle.metadata()?, fs::metadata(&self.path)?);
-        match identity(opened) == identity(found) {
+        match identity(&fs::metadata(&self.path)?) == self.identity {
             true => Ok(()),
             false => Err(io::Error::other("the directory was replaced, by another program")),
         }
     }
+}
+
+/// What tells a file from every other one of this machine, as long as it is open.
+fn identity(about: &fs::Metadata) -> (u64, u64) {
+    (about.dev(), about.ino())
 }
 
 /// An open file, and whether it has a name.
