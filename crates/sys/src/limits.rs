@@ -35,12 +35,14 @@ pub(crate) fn file_size() -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
+/// What to do when this process has no descriptor left.
+pub(crate) const DESCRIPTORS_REMEDY: &str =
+    "; raise the limit on open files, with ulimit -n, or LimitNOFILE= in systemd";
+
 /// What to do about an error of starting a worker, to be put behind its text; empty where that is all there is to say.
 pub fn start_remedy(error: &io::Error) -> &'static str {
     match number(error) {
-        Some(libc::EMFILE) => {
-            "; raise the limit on open files, with ulimit -n, or LimitNOFILE= in systemd"
-        }
+        Some(libc::EMFILE) => DESCRIPTORS_REMEDY,
         Some(libc::ENFILE) => {
             "; this machine allows no more open files: raise the sysctl fs.file-max"
         }

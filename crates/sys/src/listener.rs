@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::call::check;
 use crate::direct;
+use crate::limits::DESCRIPTORS_REMEDY;
 use crate::listen_queue::ListenQueue;
 use crate::portable::{Plain, Stream};
 use crate::socket::{
@@ -288,9 +289,7 @@ pub fn bind_remedy(error: &io::Error) -> &'static str {
         }
         Some(libc::EADDRNOTAVAIL) => "; this machine has no such address",
         Some(libc::EAFNOSUPPORT) => "; this machine has no IPv6",
-        Some(libc::EMFILE) => {
-            "; raise the limit on open files, with ulimit -n, or LimitNOFILE= in systemd"
-        }
+        Some(libc::EMFILE) => DESCRIPTORS_REMEDY,
         _ => "",
     }
 }
