@@ -39,6 +39,7 @@ pub(super) struct Sending {
 }
 
 /// The events on a connection, as seen from outside the worker.
+#[derive(Default)]
 pub(crate) struct Facts {
     pub(crate) accepted_at: Instant,
     /// Bytes handed to the worker, and when the last of them came.
@@ -129,23 +130,7 @@ impl Link {
             missed_room: false,
             is_watched: false,
             closing: None,
-            facts: Facts {
-                accepted_at: Instant::ZERO,
-                delivered: 0,
-                delivered_at: Instant::ZERO,
-                delivered_after_last: 0,
-                eof_at: None,
-                finished_at: None,
-                gone_at: None,
-                sent: Vec::new(),
-                progress_at: Instant::ZERO,
-                sent_at: Instant::ZERO,
-                last: None,
-                last_sent_at: None,
-                close: None,
-                close_cut_send: false,
-                farewell_at: None,
-            },
+            facts: Facts::default(),
             sealed: None,
             is_deaf: false,
         }
@@ -459,15 +444,18 @@ impl Link {
     pub(super) fn end_send(&mut self, now: Instant) -> Option<Vec<u8>> {
         let complete = |send: &mut Sending| send.taken == send.output.len();
         let Sending { output, then, .. } = self.send.take_if(complete)?;
-        // A farewell is no part of an answer: whoever was idle before it, still is.
-        self.facts.sent_at =
-            if self.facts.farewell_at.is_none() { now } else { self.facts.sent_at };
-        self.fin |= then == Then::Shutdown;
-        if then == Then::Close {
-            self.closing = Some(Close::Fin);
+        // A farewell is not part of an answer: a connection that was idle before it still is.
+        if self.facts.farewell_at.is_none() {
+            self.facts.sent_at = now;
         }
-        let is_last = then != Then::Keep;
-        self.facts.last_sent_at = is_last.then_some(now).or(self.facts.last_sent_at);
+        match then {
+            Then::Keep => {}
+            Then::Shutdown => self.fin = true,
+            Then::Close => self.closing = Some(Close::Fin),
+        }
+        if then != Then::Keep {
+            self.facts.last_sent_at = Some(now);
+        }
         Some(output.bytes)
     }
 

@@ -435,8 +435,8 @@ impl Network {
         true
     }
 
-    /// Does what commands have asked for, as far as it can be done at once. Some kernels tell it then, others only when
-    /// they are asked. If nothing varies, input that has arrived is reported before, as by a poll: a client that has sent too
+    /// Does what commands have asked for, as far as it can be done at once. Some kernels report it then, others only in a
+    /// poll. If nothing varies, input that has arrived is reported before, as by a poll: a client that has sent too
     /// much reads why.
     fn finish_commands(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
         let varies = self.prng.is_some();

@@ -26,8 +26,8 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
     /// Handles what the flush has already done: most answers are with the kernel by then. That would otherwise take a
     /// turn of its own, a twelfth of what a lone request costs over epoll.
     ///
-    /// Once, and what this flushes in turn is for the next turn: one client that reads as fast as it is written to must
-    /// not keep the others waiting.
+    /// Only once: what is sent in consequence is reported in the next turn. One client that reads as fast as it is written
+    /// to must not keep the others waiting.
     #[inline]
     pub(super) fn follow_flush(&mut self) {
         let Worker { driver, state } = self;
