@@ -64,7 +64,10 @@ fn the_topic_is_removed() {
     let Some(url) = shared() else { return };
     let topic = unique("removed");
     let mut spool = Spool::new("removed");
-    let delivery = spool.deliver(Settings::new(url, &topic, 2));
+    let mut settings = Settings::new(url, &topic, 2);
+    // How long the client takes a topic that it does not find for one that was just made; half a minute by default.
+    settings.properties.push(("topic.metadata.propagation.max.ms".into(), "1000".into()));
+    let delivery = spool.deliver(settings);
     let progress = delivery.progress();
     spool.append_numbered(2, 0, 10);
     until_delivered(&progress, 20);
