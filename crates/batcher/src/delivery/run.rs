@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater_journal::{Consumer, Item, Reader, Stored};
@@ -24,8 +25,9 @@ use crate::sink::kafka::{
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first pause after something went wrong.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest wait for answers before the journal is checked again.
+/// The first pause before Kafka's client is asked for answers again, and the longest, after many in vain.
 const POLL: Duration = Duration::from_millis(2);
+const POLL_MAX: Duration = Duration::from_millis(32);
 /// The longest wait for records before other checks.
 const WAIT: Duration = Duration::from_millis(50);
 /// The most records read before answers are handled.
@@ -67,6 +69,8 @@ pub(super) struct Run {
     is_at_end: bool,
     /// Something was sent from memory just now: more may follow soon.
     was_passing: bool,
+    /// The next pause before the client is asked for answers.
+    poll: Duration,
 }
 
 /// However the thread ends, waiting workers are notified.
@@ -104,6 +108,7 @@ impl Run {
             committed_at: Instant::now(),
             is_at_end: false,
             was_passing: false,
+            poll: POLL,
         }
     }
 
@@ -224,7 +229,11 @@ impl Run {
         }
         // Full, or nothing to read: then it waits for answers.
         let waits = read == 0 && self.window.open() + self.passing_open() > 0;
-        let fates = session.fates(if waits { POLL } else { Duration::ZERO });
+        if waits {
+            self.pause_for_answers(session);
+        }
+        let fates = session.fates();
+        self.poll = if waits && fates.is_empty() { (self.poll * 2).min(POLL_MAX) } else { POLL };
         if self.hear(session, fates)? {
             self.progress.say(None);
         } else if self.window.open() + self.passing_open() > 0
@@ -265,6 +274,20 @@ impl Run {
         Ok(true)
     }
 
+    /// Waits a little for answers; for records, too, if they could be sent.
+    fn pause_for_answers(&self, session: &Session) {
+        if self.is_at_end && !self.is_full() && !session.is_single {
+            self.reader.wait_more(self.poll);
+        } else {
+            thread::sleep(self.poll);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.window.records() >= self.options.window_records
+            || self.window.bytes() >= self.options.window_bytes
+    }
+
     fn passing_open(&self) -> usize {
         self.passing.as_ref().map_or(0, Passing::open)
     }
@@ -288,10 +311,8 @@ impl Run {
     /// Reads and sends as long as there is room. Returns the number of records read.
     fn fill(&mut self, session: &Session) -> Result<usize, End> {
         for read in 0..READ_MAX {
-            let is_full = self.window.records() >= self.options.window_records
-                || self.window.bytes() >= self.options.window_bytes;
             let is_busy = session.is_single && (self.window.open() > 0 || self.suspects.is_empty());
-            if is_full || is_busy {
+            if self.is_full() || is_busy {
                 return Ok(read);
             }
             let item = self.reader.next().map_err(disk)?;

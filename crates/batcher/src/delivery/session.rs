@@ -93,22 +93,21 @@ impl Session {
         self.producer.send(message).map_err(|(error, _)| unavailable(format!("Kafka: {error}")))
     }
 
-    /// The outcomes since the last call. It waits for `timeout`, unless that is zero.
-    pub(super) fn fates(&self, timeout: Duration) -> Vec<Fate> {
-        self.producer.poll(timeout);
-        let taken = || {
-            let fates = &self.producer.context().to;
-            std::mem::take(&mut *fates.0.lock().unwrap_or_else(PoisonError::into_inner))
-        };
-        let mut fates = taken();
-        // Each poll handles one event: the answer to one request.
+    /// The outcomes since the last call. It does not wait: with a timeout, the client asks its queue again and again through
+    /// the timeout's last millisecond, and takes a core for that.
+    pub(super) fn fates(&self) -> Vec<Fate> {
+        let mut fates = Vec::new();
+        let mut in_vain = 0;
+        // Each poll handles one event: the answer to one request, or an error, and does not tell whether there was one.
         for _ in 0..EVENTS_MAX {
             self.producer.poll(Duration::ZERO);
-            let more = taken();
-            if more.is_empty() {
+            let heard = &self.producer.context().to;
+            let mut heard = heard.0.lock().unwrap_or_else(PoisonError::into_inner);
+            in_vain = if heard.is_empty() { in_vain + 1 } else { 0 };
+            if in_vain == IN_VAIN_MAX {
                 break;
             }
-            fates.extend(more);
+            fates.append(&mut heard);
         }
         fates
     }
@@ -129,12 +128,14 @@ impl Session {
         self.producer.purge(PurgeConfig::default().queue().inflight());
         // The messages' outcomes tell what it could not deliver.
         let _ = self.producer.flush(Duration::from_millis(500));
-        self.fates(Duration::ZERO)
+        self.fates()
     }
 }
 
 /// The most answers handled before more is read and sent.
 const EVENTS_MAX: usize = 64;
+/// So many polls without an answer, and there is none: errors may come before it.
+const IN_VAIN_MAX: usize = 16;
 
 /// Whether Kafka refused this message, or one sent together with it.
 pub(super) fn is_refused(error: &KafkaError) -> bool {

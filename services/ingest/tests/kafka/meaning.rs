@@ -1,7 +1,10 @@
 //! What 202 means with Kafka behind it, and what is said instead.
 
 use std::collections::BTreeSet;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use highwater_testkit::Process;
 
 use crate::broker::{Own, Place, consume, create, eventually, shared, unique};
 use crate::gateway::{command, records};
@@ -132,20 +135,15 @@ fn kafka_is_away() {
     let Some(mut own) = Own::start("") else { return };
     let url = own.url();
     let places = ["memory", "disk", "kafka"].map(|ack| (ack, unique("away"), Place::new("away")));
-    let gateways: Vec<_> = places
-        .iter()
-        .map(|(ack, topic, place)| {
-            let mut arguments = arguments(ack, &url, topic, place.path());
-            arguments.extend([partitions(), "--ack-timeout=1s"]);
-            let gateway = start(0, &arguments);
-            let mut client = gateway.connect();
-            // A busy machine may take longer than the bound of one second.
-            eventually("it takes a record", || {
-                client.call("POST", "/e", "", b"before").status == 202
-            });
-            (*ack, topic, gateway, client)
-        })
-        .collect();
+    let gateways = places.each_ref().map(|(ack, topic, place)| {
+        let mut arguments = arguments(ack, &url, topic, place.path());
+        arguments.extend([partitions(), "--ack-timeout=1s"]);
+        let gateway = start(0, &arguments);
+        let mut client = gateway.connect();
+        // A busy machine may take longer than the bound of one second.
+        eventually("it takes a record", || client.call("POST", "/e", "", b"before").status == 202);
+        (*ack, topic, gateway, client)
+    });
     own.kill();
     let mut gateways = gateways;
     for (ack, _, gateway, client) in &mut gateways {
@@ -162,6 +160,14 @@ fn kafka_is_away() {
             assert!(gateway.metric("highwater_ingest_pending") >= 1.0);
             assert!(gateway.metric("highwater_ingest_spool_bytes") >= 1.0);
         }
+    }
+    // Waiting is no work.
+    let computed = |gateway: &Process| gateway.metric("process_cpu_seconds_total");
+    let before = gateways.each_ref().map(|(_, _, gateway, _)| computed(gateway));
+    sleep(Duration::from_secs(2));
+    for ((ack, _, gateway, _), before) in gateways.iter().zip(before) {
+        let seconds = computed(gateway) - before;
+        assert!(seconds < 0.5, "--ack {ack} computed for {seconds} of 2 s, without Kafka");
     }
     own.restart();
     for (ack, topic, gateway, client) in &mut gateways {
