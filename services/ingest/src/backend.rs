@@ -120,9 +120,19 @@ impl Backend {
         }
     }
 
+    /// The health of the journal, if there is one.
+    fn health(&self) -> Option<Health> {
+        self.parts().journal.as_ref().map(Journal::health)
+    }
+
     /// Whether the journal accepts records, as far as is known.
     pub fn has_room(&self) -> bool {
-        !matches!(self.parts().journal.as_ref().map(Journal::health), Some(Health::Full(_)))
+        !matches!(self.health(), Some(Health::Full(_)))
+    }
+
+    /// Whether the journal has failed: it accepts nothing until it is opened again.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.health(), Some(Health::Poisoned(_)))
     }
 
     /// How to make room, for the operator.
@@ -151,11 +161,9 @@ impl Backend {
     /// Reports on `/readyz` when no records are accepted. With a spool, an unreachable Kafka does not count.
     pub fn watch(self: &Arc<Self>, readiness: &Readiness) {
         let backend = Arc::clone(self);
-        readiness.check("journal", move || {
-            match backend.parts().journal.as_ref().map(Journal::health) {
-                Some(Health::Full(error) | Health::Poisoned(error)) => Err(error.to_string()),
-                _ => Ok(()),
-            }
+        readiness.check("journal", move || match backend.health() {
+            Some(Health::Full(error) | Health::Poisoned(error)) => Err(error.to_string()),
+            _ => Ok(()),
         });
         let backend = Arc::clone(self);
         readiness.check("kafka", move || {

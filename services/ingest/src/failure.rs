@@ -10,6 +10,10 @@ use highwater::batcher::sink::kafka;
 use highwater::metrics::MetricError;
 use highwater::{ServerError, journal};
 
+/// What to do about a journal that failed while it served.
+pub const JOURNAL_REMEDY: &str =
+    "Repair the disk, or put the directory back, and start the gateway again";
+
 /// One sentence with cause and remedy, and whose fault it is.
 #[derive(Debug)]
 pub struct Failure {
@@ -48,8 +52,7 @@ impl Failure {
     pub(crate) fn journal(error: &journal::Error, data: &Path, lost: u64) -> Failure {
         let data = data.display();
         let mut text = format!(
-            "the journal in {data} failed: {error}. It accepts nothing until it is opened again: repair the disk, or put \
-             the directory back, and start the gateway again"
+            "the journal in {data} failed: {error}. It accepts nothing until it is opened again. {JOURNAL_REMEDY}"
         );
         if lost > 0 {
             text += &format!(

@@ -148,7 +148,7 @@ impl Intake {
         }
         let now = Instant::now();
         let due = batcher.on_turn_end(now, waker);
-        self.notice.look(batcher.trouble());
+        self.notice.look(now, batcher.trouble());
         self.publish(&batcher);
         due.map(|due| due.saturating_duration_since(now))
     }

@@ -219,6 +219,13 @@ fn a_directory_that_is_moved_away() {
         process.signal("TERM");
         assert_eq!(process.wait().code(), Some(1), "{ack}");
         let said = process.said();
+        let at_once: Vec<&str> =
+            said.lines().filter(|line| line.contains("the journal has failed")).collect();
+        assert_eq!(at_once.len(), 1, "{ack}: once, while it serves: {said}");
+        assert!(
+            at_once[0].contains("Repair the disk") && at_once[0].contains("ERROR"),
+            "{ack}: {said}"
+        );
         let last = said.lines().last().expect("it said why");
         let start = format!("highwater-ingest: the journal in {} failed: ", data.display());
         assert!(last.starts_with(&start), "{ack}: {last}");
