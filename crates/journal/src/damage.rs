@@ -33,6 +33,8 @@ pub enum DamageKind {
     File,
     /// A whole file is missing.
     Missing,
+    /// All segments are missing. That they had the first of these records is known, and not how many followed.
+    NoSegments,
     /// Retention removed it before it was read.
     Removed,
 }
@@ -60,6 +62,13 @@ impl fmt::Display for Damage {
                 "{file}: no intact header at 0, so none of its {bytes} bytes can be read"
             )?,
             DamageKind::Missing => write!(f, "{file}: the file is gone, all of it from 0 on")?,
+            DamageKind::NoSegments => {
+                return write!(
+                    f,
+                    "all segments are gone: the record {first_offset} was in one of them, and nobody knows how many \
+                     followed; stop, and restore them from a copy if there is one"
+                );
+            }
             DamageKind::Removed => {
                 write!(f, "{file}: retention has removed it before it was read")?
             }

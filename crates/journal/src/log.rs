@@ -86,8 +86,9 @@ impl State {
 
 impl Log {
     pub(crate) fn new(segments: Vec<Segment>, report: &Report) -> Arc<Log> {
-        let whole =
-            |damage: &&Damage| matches!(damage.kind, DamageKind::File | DamageKind::Missing);
+        let whole = |damage: &&Damage| {
+            matches!(damage.kind, DamageKind::File | DamageKind::Missing | DamageKind::NoSegments)
+        };
         let lost: Vec<Damage> = report.damage.iter().filter(whole).cloned().collect();
         let bases = segments.iter().map(|segment| segment.base_offset);
         let first = bases.chain(lost.iter().map(|damage| damage.first_offset)).min();

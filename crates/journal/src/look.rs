@@ -78,6 +78,7 @@ pub(crate) fn look(storage: &dyn Storage, scan_bytes_max: u64) -> Result<Found, 
     for index in 0..candidates.len() {
         look.add(&candidates, &roles, index)?;
     }
+    look.all_missing(&roles);
     look.finish(&candidates, &roles);
     Ok(look.found)
 }
@@ -207,6 +208,22 @@ impl Look<'_> {
         let next_offset = header.base_offset;
         let (at, bytes, kind) = (0, previous.end, DamageKind::Missing);
         self.found.report.push(Damage { kind, file, at, bytes, first_offset, next_offset });
+    }
+
+    /// Reports that no segment is left where retention has removed some: it keeps the newest.
+    fn all_missing(&mut self, roles: &[Role]) {
+        let is_left = roles.iter().any(|role| *role != Role::Unfinished);
+        let Some(floor) = self.floor.filter(|floor| *floor > 0 && !is_left) else { return };
+        let next_offset = floor.saturating_add(1);
+        self.found.report.push(Damage {
+            kind: DamageKind::NoSegments,
+            file: "*.hwj".into(),
+            at: 0,
+            bytes: 0,
+            first_offset: floor,
+            next_offset,
+        });
+        self.found.report.next_offset = next_offset;
     }
 
     /// A file without a header. Its offsets follow from its neighbours.

@@ -193,5 +193,26 @@ fn a_removed_oldest_segment_is_reported() {
     let journal = open(Some(2 * SEGMENT_BYTES_MIN));
     fill(&journal, 4);
     journal.close().expect("the disk works");
+    let journal = open(None);
+    assert_eq!(missing(&journal), []);
+    let kept = journal.stat().first_offset.expect("there are records");
+    journal.close().expect("the disk works");
+
+    // Somebody removes all. It does not look like a new journal, and no offset is given again that is known to have been.
+    for segment in place.segments() {
+        fs::remove_file(segment).expect("it is there");
+    }
+    let journal = open(None);
+    let [lost] = missing(&journal).try_into().expect("one finding");
+    assert_eq!((lost.kind, lost.first_offset), (DamageKind::NoSegments, kept));
+    let told = journal.recovery().to_string();
+    assert!(told.contains("all segments are gone"), "{told}");
+    append(&journal, 1).expect("the disk works");
+    assert_eq!(journal.stat().first_offset, Some(kept + 1));
+    match journal.reader(kept).next().expect("it can be read") {
+        Item::Skipped(damage) => assert_eq!(damage, lost),
+        other => panic!("{other:?}"),
+    }
+    journal.close().expect("the disk works");
     assert_eq!(missing(&open(None)), []);
 }
