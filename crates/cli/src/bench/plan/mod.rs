@@ -22,6 +22,7 @@ mod tests_form;
 mod tests_program;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -388,7 +389,15 @@ impl Plan {
     /// # Errors
     /// One line per problem, with file, line, field and remedy.
     pub(crate) fn read(path: &Path) -> Result<Plan, String> {
-        let size = path.metadata().map_err(|error| format!("{}: {error}", path.display()))?.len();
+        let missing = |error: std::io::Error| match error.kind() {
+            ErrorKind::NotFound => format!(
+                "{}: there is no such plan; Highwater's own are bench/plans/*.toml of its sources, and \
+                 docs/benchmarks.md says how to write one",
+                path.display()
+            ),
+            _ => format!("{}: {error}", path.display()),
+        };
+        let size = path.metadata().map_err(missing)?.len();
         if size > PLAN_SIZE_MAX {
             return Err(format!("{}: {size} bytes; a plan has at most 1 MiB", path.display()));
         }

@@ -1,5 +1,7 @@
 //! Plans that are read, and plans that are refused.
 
+use std::path::Path;
+
 use proptest::prelude::*;
 
 use super::{Cpus, Plan, show_cpus};
@@ -110,6 +112,14 @@ fn anything_between() {
         let said = super::Cell::is_expected(any, expected.as_bytes(), content.as_bytes());
         assert_eq!(said, is_fine, "{expected} {content}");
     }
+}
+
+/// Purpose: a plan that is not there is named, and where there are some.
+#[test]
+fn a_missing_plan() {
+    let said = Plan::read(Path::new("plans/nope.toml")).expect_err("there is none");
+    assert!(said.starts_with("plans/nope.toml: there is no such plan"), "{said}");
+    assert!(said.contains("bench/plans/*.toml"), "{said}");
 }
 
 /// Purpose: the plans that ship are plans.
