@@ -50,6 +50,8 @@ lane_of() {
 threads_of() {
   case $1 in
     highwater-tests/robustness) echo $((3 * $(nproc))) ;;
+    # They wait for brokers that start, and for sessions that end.
+    highwater-batcher/kafka | highwater-ingest/kafka) echo $((2 * $(nproc))) ;;
     # A crowd and a server that computes keep two cores busy.
     highwater/fair_accepting) echo 1 ;;
   esac

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use highwater_testkit::{PATIENCE, Process, eventually, get, program};
 
@@ -267,6 +268,8 @@ impl Clients {
                     if let Err(error) = visit(address, most, &answered) {
                         lost.push(error.to_string());
                     }
+                    // Otherwise they would take the cores from the servers that start.
+                    thread::sleep(Duration::from_millis(1));
                 }
                 lost
             })

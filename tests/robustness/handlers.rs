@@ -162,7 +162,7 @@ fn abandoned_jobs_are_not_begun(transport: Transport) {
         client.send(get(path)).expect("open");
         client
     };
-    let mut busy: Vec<Client> = (0..32).map(|_| ask("/block?ms=1500")).collect();
+    let mut busy: Vec<Client> = (0..32).map(|_| ask("/block?ms=4000")).collect();
     let gone: Vec<Client> = (0..10).map(|_| ask("/block-counted?ms=0")).collect();
     let mut late: Vec<Client> = (0..10).map(|_| ask("/block-counted-limited?ms=0")).collect();
     let detached: Vec<Client> = (0..10).map(|_| ask("/block-counted-detached?ms=0")).collect();
@@ -172,7 +172,7 @@ fn abandoned_jobs_are_not_begun(transport: Transport) {
         assert_eq!(client.answer().status, 503);
     }
     for client in &mut busy {
-        assert_eq!(client.answer().text(), "blocked 1500");
+        assert_eq!(client.answer().text(), "blocked 4000");
     }
     // In order: when this is answered, all before it have been taken up.
     assert_eq!(server.get("/block?ms=100").text(), "blocked 100");
