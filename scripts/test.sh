@@ -2,14 +2,16 @@
 # Runs all the tests, the quickest first, so that failures show early. Stops at the first step that fails.
 # Ends with the skipped tests and one line of totals: passed, failed, ignored and skipped.
 #
-# Most of the time goes to test binaries, which run in two lanes beside each other, and a third after them (which of them a
-# binary belongs to, scripts/test-run.sh says). A lane before them waits for networks, beside what compiles:
+# Most of the time goes to three lanes beside each other, and a fourth after them (which of them a test binary belongs to,
+# scripts/test-run.sh says). A lane before them waits for networks, beside what compiles:
 #
 #   fetching    programs that tests call, from crates.io, npm, PyPI and Maven Central
 #   waiting     tests of real servers: they wait for deadlines, processes and brokers, and leave the cores idle meanwhile
-#   computing   what needs nothing but a core: checks that compile, parsers, models, simulations, the doc tests. It yields to
-#               the first lane, whose tests look at clocks
+#   computing   tests that need nothing but a core: parsers, models, simulations, the doc tests
+#   checking    what compiles, simulates or counts on one core: a lane of its own keeps the second one busy
 #   alone       tests that measure the machine, and would measure the other lanes
+#
+# The lanes beside "waiting" yield to it, since its tests look at clocks.
 #
 #   SIM_SEEDS=300          how many seeds the simulator runs
 #   CI_MUST_RUN="root nft" what no test may skip for want of; all that works here, unless told (tests/skip)
@@ -185,14 +187,15 @@ run_tests() {
   local status=0
   deadline=$((SECONDS + 60 * minutes))
   begin_lane waiting
-  # With a tenth of the weight: what wakes up in the other lane, runs.
+  # With a tenth of the weight: what wakes up in the first lane, runs.
   begin_lane computing nice -n 10
+  begin_lane checking nice -n 10
   end_lanes || status=$?
   if [ "$status" = 0 ] || [ "$status" = 101 ]; then
     begin_lane alone
     end_lanes "$status" || status=$?
   fi
-  cat "$log".{waiting,computing,alone} >"$log" 2>/dev/null || true
+  cat "$log".{waiting,computing,checking,alone} >"$log" 2>/dev/null || true
   # 101 is cargo's word for "a test failed".
   if [ "$status" = 101 ] && run_again; then status=0; fi
   return "$status"
@@ -252,12 +255,11 @@ lane() {
       part "Kafka" fetch scripts/services/kafka.sh install
       ;;
     waiting | alone) part "tests" test_lane "$1" --tests ;;
-    computing)
-      # First what uses one core. When the other lane has ended, the rest uses both.
-      part "without what only Linux has" check_portable
+    computing) part "tests and doc tests" test_lane "$1" ;;
+    checking)
       part "each feature alone" check_features
+      part "without what only Linux has" check_portable
       part "fuzz targets" check_fuzz
-      part "tests and doc tests" test_lane "$1"
       part "simulation, $seeds seeds" simulate
       part "instructions of a request" count_instructions
       ;;
