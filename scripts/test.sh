@@ -13,13 +13,13 @@
 #
 # The lanes beside "waiting" yield to it, since its tests look at clocks.
 #
-#   SIM_SEEDS=300          how many seeds the simulator runs
+#   SIM_SEEDS=100          how many seeds the simulator runs
 #   CI_MUST_RUN="root nft" what no test may skip for want of; all that works here, unless told (tests/skip)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Enough to visit every mishap many times, in seconds; `make sim` runs more, optimized.
-seeds=${SIM_SEEDS:-300}
+seeds=${SIM_SEEDS:-100}
 log=${CARGO_TARGET_DIR:-target}/test.log
 # The lanes take less than twenty minutes; this limit, of all of them together, ends a hanging run.
 minutes=45
@@ -31,8 +31,10 @@ starts_kafka=
 # Compiling so that a later change compiles quicker takes longer, for `crates/core` by two fifths. That is for whoever changes
 # something, and so has compiled here without this script.
 # So are lines in backtraces, a seventh of what compiling and linking our own code takes: a test that fails says where without.
+# Backtraces without lines help nobody, and the tests of what becomes of panics make thousands of them.
 compgen -G "${CARGO_TARGET_DIR:-target}/debug/incremental/*" >/dev/null || {
   export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0} CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0}
+  export RUST_BACKTRACE=0
 }
 # librdkafka optimizes itself whatever the profile says, and builds an interface for C++ that nothing here uses: 91 seconds of
 # computing, and 20 without both. No other build script runs make, and none runs again because this variable has changed.

@@ -163,10 +163,14 @@ fn abandoned_jobs_are_not_begun(transport: Transport) {
         client
     };
     let mut busy: Vec<Client> = (0..32).map(|_| ask("/block?ms=4000")).collect();
+    // Connections are not read in the order in which they were made.
+    let are_taken = || server.metric("highwater_pool_threads") == 32.0;
+    assert!(within(PATIENCE, are_taken), "all threads are taken");
     let gone: Vec<Client> = (0..10).map(|_| ask("/block-counted?ms=0")).collect();
     let mut late: Vec<Client> = (0..10).map(|_| ask("/block-counted-limited?ms=0")).collect();
     let detached: Vec<Client> = (0..10).map(|_| ask("/block-counted-detached?ms=0")).collect();
-    assert_eq!(server.get("/").status, 200);
+    let all_wait = || server.metric("highwater_pool_jobs_waiting") == 30.0;
+    assert!(within(PATIENCE, all_wait), "they wait for a thread");
     gone.into_iter().chain(detached).for_each(Client::reset);
     for client in &mut late {
         assert_eq!(client.answer().status, 503);
