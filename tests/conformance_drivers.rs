@@ -41,6 +41,8 @@ fn serve(transport: TransportChoice) -> Running {
             body_timeout: Duration::from_secs(600),
             body_rate_min: 0,
             idle_timeout: Duration::from_secs(600),
+            write_timeout: Duration::from_secs(600),
+            half_closed_timeout: Duration::from_secs(600),
             ..Limits::default()
         },
         ..ServerConfig::default()

@@ -221,13 +221,13 @@ fn a_stopped_process_disconnects_no_client(transport: Transport) {
     // The machine may be busy: all 1 200 connections must be there before the first of them is idle for too long.
     let flags = [
         "--idle-timeout",
-        "5s",
+        "10s",
         "--header-timeout",
-        "5s",
+        "10s",
         "--body-timeout",
-        "5s",
+        "10s",
         "--write-timeout",
-        "5s",
+        "10s",
         "--body-max",
         "1MiB",
     ];
@@ -252,7 +252,7 @@ fn a_stopped_process_disconnects_no_client(transport: Transport) {
         })
         .collect();
     server.signal("STOP");
-    std::thread::sleep(Duration::from_millis(6500));
+    std::thread::sleep(Duration::from_millis(11_500));
     let complete = |mut client: Client, bytes: &[u8]| {
         client.send(bytes).expect("open");
         client

@@ -115,7 +115,7 @@ impl Shortage {
         failed.replace(now).is_none()
     }
 
-    /// No write has failed in a turn. Whether the shortage ends with it; of all workers, one is told so.
+    /// No write has failed in a turn. Whether the shortage ends with it: true for one of the workers.
     fn ends(&self, now: Instant) -> bool {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = failed.is_some_and(|at| now.saturating_duration_since(at) >= CALM);

@@ -35,6 +35,7 @@ mod run;
 mod session;
 mod suspects;
 mod window;
+mod work;
 
 pub use direct::SpoolSink;
 pub use progress::Progress;

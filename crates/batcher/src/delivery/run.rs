@@ -6,20 +6,19 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use highwater_journal::{Consumer, Item, Reader, Stored};
+use highwater_journal::{Consumer, Item, Reader};
 
-use super::dead_letters::{DeadLetters, bury, too_large};
+use super::dead_letters::{DeadLetters, bury};
 use super::direct::Direct;
 use super::doubts::Doubts;
 use super::passing::{PASSING, Passing};
 use super::progress::Progress;
 use super::session::{End, Fate, Session, is_refused};
 use super::suspects::Suspects;
-use super::window::{Done, Entry, Window};
+use super::window::{Done, Window};
+use super::work::{Work, entry};
 use super::{DeliveryOptions, Stop};
-use crate::sink::kafka::{
-    Error, ErrorKind, Settings, Topic, bytes_alone, look, not_taken, unavailable,
-};
+use crate::sink::kafka::{Error, ErrorKind, Settings, Topic, look, not_taken, unavailable};
 
 /// The timeout for checking the topic.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -464,46 +463,6 @@ impl Run {
             self.progress.oldest_us.store(record.time_us, Ordering::Relaxed);
         }
     }
-}
-
-/// The state needed to send a record, besides the reader.
-struct Work<'a> {
-    settings: &'a Settings,
-    session: &'a Session,
-    suspects: &'a mut Suspects,
-    window: &'a mut Window,
-    dead_letters: &'a mut DeadLetters,
-}
-
-impl Work<'_> {
-    fn send(self, record: &Stored<'_>) -> Result<(), Error> {
-        let partition = record.partition % self.settings.partitions;
-        let entry = entry(record, partition);
-        // Only suspect records are sent one by one, and, to keep their order, those that share a partition with them.
-        if self.session.is_single && !self.suspects.has_partition(partition) {
-            self.window.push_deferred(entry);
-            return Ok(());
-        }
-        let Some(number) = self.window.push_read(entry) else {
-            self.suspects.remove(entry);
-            return Ok(());
-        };
-        let bytes = bytes_alone(entry.body_bytes);
-        let max = self.session.topic.message_bytes_max;
-        if bytes <= max {
-            return self.session.send(self.settings, record, number);
-        }
-        let reason = too_large(bytes, max);
-        bury(self.dead_letters, self.settings, record, &reason)?;
-        self.window.bury(number);
-        self.suspects.remove(entry);
-        Ok(())
-    }
-}
-
-fn entry(record: &Stored<'_>, partition: u32) -> Entry {
-    let Stored { offset, time_us, body, .. } = *record;
-    Entry { offset, partition, time_us, body_bytes: body.len() }
 }
 
 fn disk(error: impl ToString) -> Error {
