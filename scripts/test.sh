@@ -8,7 +8,7 @@
 #   fetching    programs that tests call, from crates.io, npm, PyPI and Maven Central
 #   waiting     tests of real servers: they wait for deadlines, processes and brokers, and leave the cores idle meanwhile
 #   computing   tests that need nothing but a core: parsers, models, simulations, the doc tests
-#   checking    what compiles, simulates or counts on one core: a lane of its own keeps the second one busy
+#   checking    what compiles, simulates or counts. Much of it uses one core, and the lanes beside it use the other
 #   alone       tests that measure the machine, and would measure the other lanes
 #
 # The lanes beside "waiting" yield to it, since its tests look at clocks.
@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.."
 # Enough to visit every mishap many times, in seconds; `make sim` runs more, optimized.
 seeds=${SIM_SEEDS:-100}
 log=${CARGO_TARGET_DIR:-target}/test.log
-# The lanes take less than twenty minutes; this limit, of all of them together, ends a hanging run.
+# The lanes take less than 25 minutes; this limit, of all of them together, ends a hanging run.
 minutes=45
 # The process groups of the lanes that run, and what displays their logs.
 groups=()
@@ -39,7 +39,7 @@ compgen -G "${CARGO_TARGET_DIR:-target}/debug/incremental/*" >/dev/null || {
 # librdkafka optimizes itself whatever the profile says, and builds an interface for C++ that nothing here uses: 91 seconds of
 # computing, and 20 without both. No other build script runs make, and none runs again because this variable has changed.
 export GNUMAKEFLAGS=${GNUMAKEFLAGS-LIBSUBDIRS=src CFLAGS=-O0}
-# Brokers of tests live for seconds: to start one takes 7 seconds of computing, and 5 where Java does not optimize.
+# Brokers of tests live for seconds: to start one takes 4 seconds of computing, and 2.5 where Java does not optimize.
 export HW_KAFKA_JAVA=${HW_KAFKA_JAVA--XX:TieredStopAtLevel=1}
 
 main() {

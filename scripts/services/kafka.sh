@@ -96,15 +96,16 @@ make_prepared() {
   [ -f "$dir/classes.jsa" ] && mv "$dir" "$prepared"
 }
 
-# The flag for the archive of classes, if there is one.
-archive() {
-  [ ! -f "$prepared/classes.jsa" ] || echo "-XX:SharedArchiveFile=$prepared/classes.jsa"
+# Sets `archive`: the flag for the archive of classes, if there is one.
+find_archive() {
+  archive=()
+  [ ! -f "$prepared/classes.jsa" ] || archive=("-XX:SharedArchiveFile=$prepared/classes.jsa")
 }
 
 # Kafka's commands run briefly: only Java's first compiler pays off.
 tool() {
-  # shellcheck disable=SC2046  # none, or one
-  "$java" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData $(archive) -Dhighwater.log=WARN \
+  find_archive
+  "$java" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData "${archive[@]}" -Dhighwater.log=WARN \
     -Dlog4j2.configurationFile="$here/log4j2.properties" -cp "$libraries/*" "$@"
 }
 
@@ -192,8 +193,8 @@ prepare() {
   mkdir -p "$dir"
   configure
   format
-  # shellcheck disable=SC2046  # none, or one
-  command_of_broker $(archive)
+  find_archive
+  command_of_broker "${archive[@]}"
 }
 
 # command_of_broker FLAGS…: sets `broker`, with these flags for Java.

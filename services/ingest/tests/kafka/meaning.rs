@@ -135,7 +135,7 @@ fn kafka_is_away() {
     let Some(mut own) = Own::start("") else { return };
     let url = own.url();
     let places = ["memory", "disk", "kafka"].map(|ack| (ack, unique("away"), Place::new("away")));
-    let gateways = places.each_ref().map(|(ack, topic, place)| {
+    let mut gateways = places.each_ref().map(|(ack, topic, place)| {
         let mut arguments = arguments(ack, &url, topic, place.path());
         arguments.extend([partitions(), "--ack-timeout=1s"]);
         let gateway = start(0, &arguments);
@@ -145,7 +145,6 @@ fn kafka_is_away() {
         (*ack, topic, gateway, client)
     });
     own.kill();
-    let mut gateways = gateways;
     for (ack, _, gateway, client) in &mut gateways {
         let began = Instant::now();
         let answer = client.call("POST", "/e", "", b"while it is away");

@@ -84,7 +84,7 @@ fn produce(
         match open.try_ask(request("POST", path, "", records.join("\n"))) {
             Ok(answer) if answer.status == 202 => {
                 acknowledged.lock().expect("no producer panics").extend(records);
-                // Who is killed in the middle of what does not depend on how much there is of it; the cores' work does.
+                // Slower producers prove as much, and leave the cores to the brokers.
                 sleep(Duration::from_millis(1));
             }
             Ok(answer) => {
