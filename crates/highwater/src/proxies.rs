@@ -68,12 +68,13 @@ impl TrustedProxies {
         if !peer.map_or(self.unix, |peer| self.trusts(peer)) {
             return peer;
         }
-        let elements = |name| values(name).flat_map(|value| value.split(|&byte| byte == b','));
         let mut named = Named { proxies: self, client: None };
         if values("x-forwarded-for").next().is_some() {
-            elements("x-forwarded-for").for_each(|element| named.add(address_in(element)));
+            let elements =
+                values("x-forwarded-for").flat_map(|value| value.split(|&byte| byte == b','));
+            elements.for_each(|element| named.add(address_in(element)));
         } else {
-            elements("forwarded").for_each(|element| named.add(forwarded_for(element)));
+            values("forwarded").for_each(|value| forwarded_for(value, |client| named.add(client)));
         }
         named.client.or(peer)
     }
@@ -120,16 +121,55 @@ fn address_in(element: &[u8]) -> Option<IpAddr> {
     bare().or_else(with_port).or_else(bracketed)
 }
 
-/// The address in an element of `Forwarded`: `for=192.0.2.60;proto=http`, `For="[2001:db8::17]:4711"`.
-fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
-    let is_for = |name: &[u8]| name.trim_ascii().eq_ignore_ascii_case(b"for");
-    let mut pairs = element.split(|&byte| byte == b';').filter_map(|pair| {
-        let equals = pair.iter().position(|&byte| byte == b'=')?;
-        Some((&pair[..equals], pair[equals + 1..].trim_ascii()))
-    });
-    let (_, value) = pairs.find(|(name, _)| is_for(name))?;
-    let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
-    address_in(unquoted.unwrap_or(value))
+/// Gives `add` the address in each element of a `Forwarded` value (RFC 7239 §4): `for=192.0.2.60;proto=http`,
+/// `For="[2001:db8::17]:4711"`. From where it is malformed, no address is in it.
+///
+/// Proxies quote what clients have sent, such as a host with commas in it, and append to what clients have sent, such as a
+/// quote that never ends. Neither may name a client.
+fn forwarded_for(value: &[u8], mut add: impl FnMut(Option<IpAddr>)) {
+    let (mut rest, mut client) = (value, None);
+    loop {
+        let Some((name, of, after)) = pair(rest) else { return add(None) };
+        if client.is_none() && name.eq_ignore_ascii_case(b"for") {
+            client = Some(address_in(of));
+        }
+        match after.split_first() {
+            Some((b';', more)) => rest = more,
+            Some((_, more)) => {
+                add(client.take().flatten());
+                rest = more;
+            }
+            None => return add(client.take().flatten()),
+        }
+    }
+}
+
+/// The name and the value of the first pair in an element of `Forwarded`, and what begins with the comma or semicolon
+/// behind it. A quoted value is without its quotes; nothing is unescaped, since no address needs that.
+fn pair(from: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let is_end = |&byte: &u8| matches!(byte, b';' | b',');
+    let bare_len = from.iter().position(|byte| matches!(byte, b';' | b',' | b'"'));
+    let bare_len = bare_len.unwrap_or(from.len());
+    let (bare, after) = from.split_at(bare_len);
+    let equals = bare.iter().position(|&byte| byte == b'=');
+    let Some((b'"', quoted)) = after.split_first() else {
+        let (name, value) = bare.split_at(equals.unwrap_or(bare.len()));
+        return Some((
+            name.trim_ascii(),
+            value.strip_prefix(b"=").unwrap_or(value).trim_ascii(),
+            after,
+        ));
+    };
+    let (name, before) = bare.split_at(equals?);
+    let mut is_escaped = false;
+    let len = quoted.iter().position(|&byte| {
+        let ends = byte == b'"' && !is_escaped;
+        is_escaped = byte == b'\\' && !is_escaped;
+        ends
+    })?;
+    let after = quoted[len + 1..].trim_ascii_start();
+    let is_alone = before.trim_ascii() == b"=" && after.first().is_none_or(is_end);
+    is_alone.then_some((name.trim_ascii(), &quoted[..len], after))
 }
 
 impl FromStr for TrustedProxies {
@@ -236,11 +276,40 @@ mod tests {
             ("10.1.2.3", "Forwarded: for=198.51.100.7, for=_hidden\r\n", "10.1.2.3"),
             (
                 "10.1.2.3",
+                "Forwarded: for=198.51.100.7,for=\"203.0.113.9\" ; proto=http\r\n",
+                "203.0.113.9",
+            ),
+            ("10.1.2.3", "Forwarded: for=198.51.100.7, \r\n", "10.1.2.3"),
+            (
+                "10.1.2.3",
                 "Forwarded: for=1.1.1.1\r\nX-Forwarded-For: 203.0.113.9\r\n",
                 "203.0.113.9",
             ),
         ] {
             assert_eq!(client(ours, peer, fields), expected, "{peer}: {fields}");
+        }
+    }
+
+    /// Purpose: what a client sends names nobody, neither within a proxy's quotes nor in front of what the proxy appends.
+    #[test]
+    fn no_client_names_another() {
+        let own = "Forwarded: for=203.0.113.9";
+        let hosts =
+            ["a,for=6.6.6.6;x=", "a, for=6.6.6.6", "a;for=6.6.6.6", r#"a\",for=6.6.6.6;x=\\"#];
+        for host in hosts {
+            let fields = format!("{own};host=\"{host}\"\r\n");
+            assert_eq!(client("10.0.0.0/8", "10.1.2.3", &fields), "203.0.113.9", "{fields}");
+            let fields = format!("Forwarded: host=\"{host}\";for=203.0.113.9\r\n");
+            assert_eq!(client("10.0.0.0/8", "10.1.2.3", &fields), "203.0.113.9", "{fields}");
+        }
+        for sent in ["for=6.6.6.6;x=\"", "for=6.6.6.6,\"", "\"", "for=\"6.6.6.6", "x=\"\\"] {
+            for appended in ["for=203.0.113.9", "for=\"203.0.113.9\"", "for=203.0.113.9;host=\"\""]
+            {
+                let fields = format!("Forwarded: {sent}, {appended}\r\n");
+                assert_eq!(client("10.0.0.0/8", "10.1.2.3", &fields), "10.1.2.3", "{fields}");
+            }
+            let fields = format!("Forwarded: {sent}\r\n{own}\r\n");
+            assert_eq!(client("10.0.0.0/8", "10.1.2.3", &fields), "203.0.113.9", "{fields}");
         }
     }
 
