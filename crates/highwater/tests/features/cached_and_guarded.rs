@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use highwater::cookies::Key;
+use highwater::header::{CACHE_CONTROL, HeaderValue};
 use highwater::layers::{CsrfToken, csrf_tokens, response_cache};
 use highwater::testing::{Client, Response as Answer};
 use highwater::{Form, Method, Request, Response, Router, StatusCode};
@@ -21,6 +22,11 @@ fn counted(
         let response = Response::from((calls.fetch_add(1, Ordering::Relaxed) + 1).to_string());
         match query.as_deref() {
             Some("private") => response.with_header("cache-control", "private, max-age=9"),
+            Some("private-too") => {
+                let mut response = response.with_header("cache-control", "max-age=9");
+                response.append_header(CACHE_CONTROL, HeaderValue::from_static("private"));
+                response
+            }
             Some("vary") => response.with_header("vary", "accept"),
             Some("cookie") => response.with_header("set-cookie", "a=b"),
             Some("gone") => response.with_status(StatusCode::GONE),
@@ -58,7 +64,7 @@ fn answers_are_kept() {
 #[test]
 fn what_is_not_for_everybody_is_not_kept() {
     let (client, _) = cached(response_cache(MINUTE));
-    for target in ["/?private", "/?vary", "/?cookie", "/?gone", "/?large"] {
+    for target in ["/?private", "/?private-too", "/?vary", "/?cookie", "/?gone", "/?large"] {
         let (one, two) = (client.get(target), client.get(target));
         assert_eq!(two.header("age"), None, "{target}");
         assert!(one.body != two.body || target == "/?large", "{target}");
@@ -73,6 +79,8 @@ fn what_is_not_for_everybody_is_not_kept() {
         let asked = client.request(Method::GET, "/").header(name, value).send();
         assert_eq!(asked.header("age"), None, "{name}");
     }
+    let fresh = client.request(Method::GET, "/").header("cache-control", "max-age=9");
+    assert_eq!(fresh.header("cache-control", "no-cache").send().header("age"), None);
     assert_eq!(client.post("/", "").header("age"), None);
     assert!(client.get("/").header("age").is_some());
 }

@@ -42,9 +42,7 @@ impl Kept {
 pub(super) fn key(request: &Request<'_>) -> Option<String> {
     let fields = request.headers();
     let is_own = ["authorization", "cookie", "range"].iter().any(|name| fields.get(name).is_some());
-    let is_fresh = request
-        .header("cache-control")
-        .is_some_and(|value| names(value, &["no-cache", "no-store"]));
+    let is_fresh = names(fields.get_all("cache-control"), &["no-cache", "no-store"]);
     if is_own || is_fresh || !matches!(request.method(), Method::GET | Method::HEAD) {
         return None;
     }
@@ -60,16 +58,18 @@ pub(super) fn key(request: &Request<'_>) -> Option<String> {
 fn for_everybody(response: &Response) -> Option<&[u8]> {
     let content =
         response.body().as_bytes().filter(|content| content.len() <= CONTENT_BYTES_MAX)?;
-    let control =
-        response.header("cache-control").and_then(|value| std::str::from_utf8(value).ok());
+    let control = response.headers().filter(|(name, _)| name.eq_ignore_ascii_case("cache-control"));
     let is_own = response.header("set-cookie").is_some()
         || response.header("vary").is_some()
-        || control.is_some_and(|value| names(value, &["private", "no-store", "no-cache"]));
+        || names(control.map(|(_, value)| value), &["private", "no-store", "no-cache"]);
     (response.status() == StatusCode::OK && !is_own).then_some(content)
 }
 
-/// Whether one of these directives is in `Cache-Control`.
-fn names(value: &str, directives: &[&str]) -> bool {
-    let mut given = value.split(',').map(|one| one.split('=').next().unwrap_or_default().trim());
-    given.any(|one| directives.iter().any(|directive| one.eq_ignore_ascii_case(directive)))
+/// Whether one of these directives is in a `Cache-Control` of these values.
+fn names<'a>(values: impl Iterator<Item = &'a [u8]>, directives: &[&str]) -> bool {
+    let mut given = values.flat_map(|value| value.split(|&byte| byte == b',')).map(|one| {
+        let name = one.split(|&byte| byte == b'=').next().unwrap_or_default();
+        name.trim_ascii()
+    });
+    given.any(|one| directives.iter().any(|name| one.eq_ignore_ascii_case(name.as_bytes())))
 }
