@@ -174,7 +174,7 @@ struct Ended(Part);
 impl Drop for Ended {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.is_away("the applier has ended because of a bug; start the service again");
+            self.0.is_down("the applier has ended because of a bug; start the service again");
         }
     }
 }
@@ -240,7 +240,7 @@ impl<T: FnMut(Changes)> Work<T> {
                     return true;
                 }
                 Err(error) => {
-                    self.part.is_away(error.to_string());
+                    self.part.is_down(error.to_string());
                     self.failed("commands wait, for the store does not take them", &error);
                     if self.stop.state() == NOW {
                         return false;

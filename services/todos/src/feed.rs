@@ -91,7 +91,7 @@ pub fn follow(mut feed: impl Feed + 'static, model: Arc<Model>) -> std::io::Resu
                 }
                 Err(error) => {
                     rate_limited!(WARN, error = %error, "changes by other processes cannot be read");
-                    part.is_away(error.to_string());
+                    part.is_down(error.to_string());
                     thread::sleep(PAUSE);
                 }
             }

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone)]
 pub struct Part {
     name: &'static str,
-    away: Arc<Mutex<Option<String>>>,
+    down: Arc<Mutex<Option<String>>>,
 }
 
 impl Part {
     /// A part that is available until marked otherwise.
     pub fn new(name: &'static str) -> Part {
-        Part { name, away: Arc::default() }
+        Part { name, down: Arc::default() }
     }
 
     /// Its name in `/ready`: `store`, `queue`, `cache`.
@@ -30,22 +30,22 @@ impl Part {
     }
 
     /// Marks it unavailable, with the reason.
-    pub fn is_away(&self, reason: impl Into<String>) {
+    pub fn is_down(&self, reason: impl Into<String>) {
         *self.lock() = Some(reason.into());
     }
 
     /// Why it is unavailable, if it is.
-    pub fn away(&self) -> Option<String> {
+    pub fn down(&self) -> Option<String> {
         self.lock().clone()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+        self.down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Part({}: {:?})", self.name, self.away())
+        write!(f, "Part({}: {:?})", self.name, self.down())
     }
 }

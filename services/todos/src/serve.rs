@@ -56,9 +56,9 @@ pub fn todos(
     metrics::register(&counted, &engine, &service)?;
     let readiness = Readiness::new();
     let asked = Arc::clone(&service);
-    readiness.check("todos", move || match &asked.away()[..] {
+    readiness.check("todos", move || match &asked.down()[..] {
         [] => Ok(()),
-        away => Err(away
+        down => Err(down
             .iter()
             .map(|(name, why)| format!("{name}: {why}"))
             .collect::<Vec<_>>()

@@ -29,7 +29,7 @@ pub fn run(args: &WorkerArgs) -> Result<(), Failure> {
     metrics::of_applier(&counted, &worker.stats)?;
     let readiness = Readiness::new();
     for part in worker.parts.clone() {
-        readiness.check(part.name(), move || part.away().map_or(Ok(()), Err));
+        readiness.check(part.name(), move || part.down().map_or(Ok(()), Err));
     }
     let served = args.metrics.map(|listen| serve(listen, &counted, &readiness)).transpose()?;
     tracing::info!(

@@ -260,8 +260,8 @@ impl Run {
         }
         if let Some(until) = self.stop.until() {
             // Nothing more can be delivered while Kafka is unreachable: the records are safe in the journal.
-            let is_away = read == 0 && self.window.open() > 0 && session.trouble().is_some();
-            return Ok(!(is_done || is_away || Instant::now() >= until));
+            let is_down = read == 0 && self.window.open() > 0 && session.trouble().is_some();
+            return Ok(!(is_done || is_down || Instant::now() >= until));
         }
         if session.is_single && self.suspects.is_empty() && !self.window.is_unsynced() {
             return Err(End::Again);

@@ -20,7 +20,7 @@ use crate::beyond::Beyond;
 use crate::feed::{Feed, News, follow};
 use crate::health::Part;
 use crate::model::Model;
-use crate::near::{Link, Near, Told};
+use crate::near::{Forwarded, Link, Near};
 use crate::queue::journal::JournalQueue;
 use crate::queue::{Queue, Source};
 use crate::reads::Reads;
@@ -150,7 +150,7 @@ fn with_postgres(
     let bytes_max = args.cache_bytes().unwrap_or(usize::MAX);
     let feed = PostgresFeed::new(&parse_url(url)?, bytes_max / 2)?;
     let (model, follower, feed_part) = match link {
-        Some(link) => followed(Told::new(feed, Arc::clone(link)), args, url)?,
+        Some(link) => followed(Forwarded::new(feed, Arc::clone(link)), args, url)?,
         None => followed(feed, args, url)?,
     };
     let rest: Vec<Box<dyn Any + Send>> = vec![Box::new(follower)];

@@ -91,10 +91,10 @@ impl Counts {
 
 impl Service {
     /// The unavailable parts, by name, and why.
-    pub fn away(&self) -> Vec<(&'static str, String)> {
+    pub fn down(&self) -> Vec<(&'static str, String)> {
         let queue = self.queue.part();
         let parts = std::iter::once(&queue).chain(&self.parts);
-        parts.filter_map(|part| Some((part.name(), part.away()?))).collect()
+        parts.filter_map(|part| Some((part.name(), part.down()?))).collect()
     }
 }
 
@@ -109,7 +109,7 @@ pub fn router(service: &Arc<Service>) -> Router {
     let made = Arc::clone(service);
     let per_worker = PerWorker::fallible(move |worker| Worker::new(&made, worker.index));
     let asked = Arc::clone(service);
-    let ready = api(move || is_ready(&asked.away())).summary("Whether all parts are available");
+    let ready = api(move || is_ready(&asked.down())).summary("Whether all parts are available");
     let ready = ready
         .operation_id("ready")
         .returns::<&'static str>()
@@ -177,13 +177,13 @@ async fn get<T>(read: Read<T>) -> Result<T, Error> {
     }
 }
 
-fn is_ready(away: &[(&str, String)]) -> Response {
-    if away.is_empty() {
+fn is_ready(down: &[(&str, String)]) -> Response {
+    if down.is_empty() {
         return Response::from("OK");
     }
-    let names: Vec<&str> = away.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = down.iter().map(|(name, _)| *name).collect();
     let details: serde_json::Map<String, serde_json::Value> =
-        away.iter().map(|(name, reason)| ((*name).to_owned(), reason.as_str().into())).collect();
+        down.iter().map(|(name, reason)| ((*name).to_owned(), reason.as_str().into())).collect();
     let status = format!("unavailable: {}", names.join(", "));
     let body = serde_json::json!({ "status": status, "details": details });
     json(Bytes::from(body.to_string())).with_status(StatusCode::SERVICE_UNAVAILABLE)

@@ -1,7 +1,7 @@
 //! The connection to Redis: one for the process, on a thread of its own, made again when it breaks.
 //!
 //! ```text
-//!  away ──connect, CLIENT TRACKING ON BCAST──▶ up ──heartbeat──▶ up
+//!  down ──connect, CLIENT TRACKING ON BCAST──▶ up ──heartbeat──▶ up
 //!   ▲                                           │
 //!   └──────── error, silence, disconnection ────┘
 //! ```
@@ -96,7 +96,7 @@ impl Link {
         let runtime =
             runtime.map_err(|error| format!("cannot start a runtime for Redis: {error}"))?;
         let part = Part::new("cache");
-        part.is_away(format!("{server}: not reached yet"));
+        part.is_down(format!("{server}: not reached yet"));
         let shared = Arc::new(Shared {
             server,
             connection: ArcSwapOption::empty(),
@@ -244,9 +244,9 @@ async fn keep(client: Client, shared: Arc<Shared>, mut told: watch::Receiver<Wan
         };
         let Some(error) = error else { break };
         let error = explain(&error);
-        let away = format!("{}: {error}", shared.server);
+        let reason = format!("{}: {error}", shared.server);
         rate_limited!(WARN, error = %error, "{} is unavailable; lists come from memory", shared.server);
-        shared.part.is_away(away);
+        shared.part.is_down(reason);
         // A stop does not wait for the pause.
         let _ = timeout(pause, told.wait_for(|wanted| wanted.stop)).await;
         pause = (pause * 2).min(PAUSE[1]);

@@ -259,20 +259,20 @@ impl fmt::Debug for Near {
 
 /// A feed that forwards its reports to Redis, and learns which revision Redis knows.
 #[derive(Debug)]
-pub struct Told<F> {
+pub struct Forwarded<F> {
     feed: F,
     link: Arc<Link>,
 }
 
-impl<F: Feed> Told<F> {
+impl<F: Feed> Forwarded<F> {
     /// Forwards `feed`'s reports to the Redis behind `link`.
-    pub fn new(feed: F, link: Arc<Link>) -> Told<F> {
+    pub fn new(feed: F, link: Arc<Link>) -> Forwarded<F> {
         link.doubt();
-        Told { feed, link }
+        Forwarded { feed, link }
     }
 }
 
-impl<F: Feed> Feed for Told<F> {
+impl<F: Feed> Feed for Forwarded<F> {
     fn next(&mut self, wait: Duration) -> Result<News, StoreError> {
         // Redis hears of a revision after its commit, so what the store says from now on is not older.
         let heard = self.link.heard();

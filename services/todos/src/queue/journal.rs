@@ -185,7 +185,7 @@ impl Inner {
     fn refused(&self, error: &Error) -> Refusal {
         match error.kind() {
             ErrorKind::Busy | ErrorKind::Full => Refusal::Full(error.to_string()),
-            _ => Refusal::Away(error.to_string()),
+            _ => Refusal::Down(error.to_string()),
         }
     }
 
@@ -193,10 +193,10 @@ impl Inner {
     fn look(&self) {
         match self.journal.health() {
             Health::Full(error) => {
-                self.part.is_away(error.to_string());
+                self.part.is_down(error.to_string());
                 self.try_again();
             }
-            Health::Poisoned(error) => self.part.is_away(error.to_string()),
+            Health::Poisoned(error) => self.part.is_down(error.to_string()),
             _ => self.part.is_up(),
         }
     }

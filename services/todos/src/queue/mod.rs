@@ -75,12 +75,12 @@ pub enum Refusal {
     /// The queue has as much as it may: later there may be room.
     Full(String),
     /// What the queue is kept in does not work: a disk, a broker.
-    Away(String),
+    Down(String),
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Refusal::Full(why) | Refusal::Away(why)) = self;
+        let (Refusal::Full(why) | Refusal::Down(why)) = self;
         f.write_str(why)
     }
 }

@@ -321,7 +321,7 @@ impl World {
         }
     }
 
-    /// The cluster forgets the positions of a group that was away for long, or an operator resets them.
+    /// The cluster forgets the positions of a group that was stopped for long, or an operator resets them.
     fn forget_positions(&mut self) {
         if !self.has_kafka {
             return;

@@ -9,7 +9,7 @@ use highwater_testkit::eventually;
 use highwater_todos::feed::{Feed, News};
 use highwater_todos::health::Part;
 use highwater_todos::model::Model;
-use highwater_todos::near::{Link, Near, Told};
+use highwater_todos::near::{Forwarded, Link, Near};
 use highwater_todos::reads::{Limit, Read, Reads as _};
 use highwater_todos::store::{Change, Changes, Loaded, Revision, StoreError};
 use highwater_todos::todo::Todo;
@@ -32,7 +32,7 @@ impl Instance {
         let model = Arc::new(Model::new(Loaded::default()));
         let link = Arc::new(Link::new(&redis.url()).expect("a URL"));
         let near = Near::new(Arc::clone(&model), Arc::clone(&link), KEEP);
-        eventually("a connection to Redis", || link.part().away().is_none());
+        eventually("a connection to Redis", || link.part().down().is_none());
         Instance { model, link, near }
     }
 
@@ -204,7 +204,7 @@ fn a_redis_that_forgets() {
             }
             _ => {
                 redis.server.end("TERM");
-                assert_eq!(version(&instance.list(1)), number, "Redis is away");
+                assert_eq!(version(&instance.list(1)), number, "Redis is down");
                 redis.restart();
             }
         }
@@ -216,7 +216,7 @@ fn a_redis_that_forgets() {
     }
 }
 
-/// Purpose: a Redis that hangs holds up nobody, and is said to be away; when it goes on, so does everything.
+/// Purpose: a Redis that hangs delays nobody, and is reported as down; when it continues, so does everything.
 #[test]
 fn a_redis_that_hangs() {
     let Some(redis) = Redis::start() else { return };
@@ -226,10 +226,10 @@ fn a_redis_that_hangs() {
     redis.server.signal("STOP");
     instance.apply(2);
     eventually("version 2, from memory", || version(&instance.list(1)) == 2);
-    eventually("Redis is said to be away", || instance.link.part().away().is_some());
+    eventually("Redis is reported as down", || instance.link.part().down().is_some());
     assert_eq!(version(&instance.list(3)), 2);
     redis.server.signal("CONT");
-    eventually("it is back", || instance.link.part().away().is_none());
+    eventually("it is back", || instance.link.part().down().is_none());
     eventually("version 2 is shared", || {
         version(&instance.list(1)) == 2 && key(&redis, "todos:limit:1").is_some()
     });
@@ -257,7 +257,7 @@ fn a_redis_that_refuses() {
     let () = redis.ask(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
     instance.apply(3);
     eventually("the remedy is named", || {
-        instance.link.part().away().is_some_and(|why| why.contains("EVALSHA"))
+        instance.link.part().down().is_some_and(|why| why.contains("EVALSHA"))
     });
     assert_eq!(version(&instance.list(1)), 3);
     let () = redis.ask(&["ACL", "SETUSER", "default", "+evalsha", "+eval"]);
@@ -291,7 +291,7 @@ fn a_store_that_was_restored() {
         News::Everything(Loaded { revision: Revision { timeline, version }, count: version, todos })
     };
     let news = vec![loaded(0, 9), loaded(1, 2)];
-    let mut feed = Told::new(Scripted(news, Part::new("store")), Arc::clone(&instance.link));
+    let mut feed = Forwarded::new(Scripted(news, Part::new("store")), Arc::clone(&instance.link));
     for expected in [9, 2] {
         let Ok(News::Everything(loaded)) = feed.next(Duration::ZERO) else {
             panic!("it was told to")
@@ -318,17 +318,17 @@ fn a_restore_while_redis_hangs() {
         version(&list) == 4 && key(&redis, "todos:all").is_some_and(|bytes| bytes == list)
     });
     redis.server.signal("STOP");
-    eventually("Redis is said to be away", || instance.link.part().away().is_some());
+    eventually("Redis is reported as down", || instance.link.part().down().is_some());
     let restored = Revision { timeline: 1, version: 2 };
     let todos = vec![todo(1), todo(2)];
     let news = vec![News::Everything(Loaded { revision: restored, count: 2, todos })];
-    let mut feed = Told::new(Scripted(news, Part::new("store")), Arc::clone(&instance.link));
+    let mut feed = Forwarded::new(Scripted(news, Part::new("store")), Arc::clone(&instance.link));
     let Ok(News::Everything(loaded)) = feed.next(Duration::ZERO) else { panic!("it was told to") };
     instance.model.replace(loaded);
     assert_eq!(version(&instance.list(0)), 2, "the model has what the store has");
     redis.server.signal("CONT");
     eventually("both are connected", || {
-        [&instance, &late].iter().all(|instance| instance.link.part().away().is_none())
+        [&instance, &late].iter().all(|instance| instance.link.part().down().is_none())
     });
     eventually("what the store has is shared", || {
         let list = instance.list(0);

@@ -116,7 +116,7 @@ impl WithDeadTopic {
                     tracing::warn!(topic = %self.topic, number, "a dead letter is too large for its topic");
                     sent.push(number);
                 }
-                Ok(Err(Undelivered::Away(why))) => failure = Some(failed(why)),
+                Ok(Err(Undelivered::Down(why))) => failure = Some(failed(why)),
                 Err(_) => failure = Some(failed("not acknowledged".to_owned())),
             }
         }

@@ -101,7 +101,7 @@ impl KafkaQueue {
     pub fn new(settings: &KafkaSettings, division: Division) -> Result<KafkaQueue, QueueError> {
         let part = Part::new("queue");
         let producer = Producer::new(settings, part.clone())?;
-        part.is_away(format!("Kafka at {}: not reached yet", settings.brokers));
+        part.is_down(format!("Kafka at {}: not reached yet", settings.brokers));
         let shared = Arc::new(Shared {
             settings: settings.clone(),
             producer: ArcSwap::from_pointee(producer),
@@ -163,13 +163,13 @@ impl Shared {
     /// that can send no more.
     fn watch(&self, mut division: Division) {
         let (mut is_made, mut is_for_good) = (false, false);
-        let mut away_since = None;
+        let mut down_since = None;
         let mut looked: Option<Instant> = None;
         while !self.stop.load(Ordering::Relaxed) {
             if let Some(reason) = self.producer.load().fatal() {
                 self.replace(&reason);
             }
-            let was_up = self.part.away().is_none();
+            let was_up = self.part.down().is_none();
             if !was_up || looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
                 looked = Some(Instant::now());
                 match self.reach(&mut is_made, &mut division) {
@@ -182,17 +182,17 @@ impl Shared {
                     Err(unusable) => {
                         is_for_good = unusable.for_good;
                         rate_limited!(WARN, error = %unusable.why, "commands cannot be queued");
-                        self.part.is_away(unusable.why);
+                        self.part.is_down(unusable.why);
                     }
                 }
             }
-            let is_refusing = match self.part.away() {
+            let is_refusing = match self.part.down() {
                 None => {
-                    away_since = None;
+                    down_since = None;
                     false
                 }
                 Some(_) => {
-                    let since = away_since.get_or_insert_with(Instant::now);
+                    let since = down_since.get_or_insert_with(Instant::now);
                     is_for_good || since.elapsed() >= self.settings.ack_timeout
                 }
             };
@@ -238,7 +238,7 @@ impl Shared {
         rate_limited!(WARN, reason = %reason, "Kafka's client gave up; it is replaced");
         match Producer::new(&self.settings, self.part.clone()) {
             Ok(producer) => self.producer.store(Arc::new(producer)),
-            Err(error) => self.part.is_away(error.to_string()),
+            Err(error) => self.part.is_down(error.to_string()),
         }
     }
 }
@@ -264,7 +264,7 @@ impl Sender for KafkaSender {
         let Shared { settings, producer, part, divided_by, refusing, .. } = &*self.0;
         let divided_by = divided_by.load(Ordering::Relaxed);
         if refusing.load(Ordering::Relaxed) || divided_by == 0 {
-            return Err(Refusal::Away(part.away().unwrap_or_else(|| "Kafka is down".to_owned())));
+            return Err(Refusal::Down(part.down().unwrap_or_else(|| "Kafka is down".to_owned())));
         }
         let (key, id) = (command.todo.to_string(), command.id.to_string());
         let message = Message {
@@ -278,11 +278,11 @@ impl Sender for KafkaSender {
         Ok(Box::pin(async {
             match delivered.await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(Undelivered::Away(why))) => Err(Refusal::Away(why)),
+                Ok(Err(Undelivered::Down(why))) => Err(Refusal::Down(why)),
                 Ok(Err(Undelivered::TooLarge)) => {
                     Err(Refusal::Full("the command is larger than Kafka takes".to_owned()))
                 }
-                Err(_) => Err(Refusal::Away("Kafka's client gave up".to_owned())),
+                Err(_) => Err(Refusal::Down("Kafka's client gave up".to_owned())),
             }
         }))
     }

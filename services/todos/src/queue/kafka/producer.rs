@@ -26,7 +26,7 @@ const LINGER: Duration = Duration::from_millis(1);
 /// Resolves once a message is acknowledged by all replicas, or will not be.
 pub(super) type Delivered = oneshot::Receiver<Result<(), Undelivered>>;
 
-type Told = oneshot::Sender<Result<(), Undelivered>>;
+type Report = oneshot::Sender<Result<(), Undelivered>>;
 
 /// Why a message is not known to be in its topic.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) enum Undelivered {
     /// The cluster takes none of that size.
     TooLarge,
     /// It was not acknowledged in time, for this reason.
-    Away(String),
+    Down(String),
 }
 
 /// Sends messages. Dropping it loses unacknowledged messages, and their waiters are notified.
@@ -73,12 +73,12 @@ impl Producer {
 
     /// Takes a message, or refuses it at once.
     pub(super) fn send(&self, message: &Message<'_>) -> Result<Delivered, Refusal> {
-        let (told, delivered) = oneshot::channel();
+        let (report, delivered) = oneshot::channel();
         let headers = message.headers.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
             headers.insert(Header { key, value: Some(*value) })
         });
-        let mut record: BaseRecord<'_, [u8], [u8], Box<Told>> =
-            BaseRecord::with_opaque_to(message.topic, Box::new(told))
+        let mut record: BaseRecord<'_, [u8], [u8], Box<Report>> =
+            BaseRecord::with_opaque_to(message.topic, Box::new(report))
                 .key(message.key)
                 .payload(message.value)
                 .headers(headers);
@@ -89,7 +89,7 @@ impl Producer {
                 let full = format!("{MESSAGES_MAX} messages wait for Kafka");
                 Err(Refusal::Full(full))
             }
-            Err((error, _)) => Err(Refusal::Away(error.to_string())),
+            Err((error, _)) => Err(Refusal::Down(error.to_string())),
         }
     }
 
@@ -140,16 +140,16 @@ struct Context {
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
-            self.part.is_away(format!("Kafka at {}: no broker can be reached", self.brokers));
+            self.part.is_down(format!("Kafka at {}: no broker can be reached", self.brokers));
         }
         rate_limited!(WARN, error = %error, reason = %reason, "Kafka");
     }
 }
 
 impl ProducerContext for Context {
-    type DeliveryOpaque = Box<Told>;
+    type DeliveryOpaque = Box<Report>;
 
-    fn delivery(&self, delivery: &DeliveryResult<'_>, told: Box<Told>) {
+    fn delivery(&self, delivery: &DeliveryResult<'_>, report: Box<Report>) {
         let outcome = match delivery {
             Ok(_) => {
                 self.part.is_up();
@@ -162,11 +162,11 @@ impl ProducerContext for Context {
             }
             Err((error, _)) => {
                 let reason = format!("Kafka at {}: {error}", self.brokers);
-                self.part.is_away(reason.clone());
-                Err(Undelivered::Away(reason))
+                self.part.is_down(reason.clone());
+                Err(Undelivered::Down(reason))
             }
         };
         // The waiter may be gone.
-        let _ = told.send(outcome);
+        let _ = report.send(outcome);
     }
 }

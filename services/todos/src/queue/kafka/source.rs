@@ -139,7 +139,7 @@ impl Source for KafkaSource {
                     deliveries.push(delivery);
                 }
                 Some(Ok(None)) => {}
-                // The client goes on by itself, and says something several times a second while the cluster is away. The
+                // The client goes on by itself, and says something several times a second while the cluster is down. The
                 // news that it is back stands in the same line: whoever took these one by one, with a pause after each,
                 // would hear of it minutes later.
                 Some(Err(error)) if self.join_otherwise(&error) => {}
@@ -216,7 +216,7 @@ fn consumer(
         .set("auto.offset.reset", "earliest")
         .set("session.timeout.ms", session.as_millis().to_string())
         .set("heartbeat.interval.ms", (session / 4).as_millis().to_string())
-        // Only what `commit` has stored: also when partitions go away, and at the end.
+        // Only what `commit` has stored: also when partitions are taken back, and at the end.
         .set("enable.auto.commit", "true")
         .set("enable.auto.offset.store", "false");
     if let Some(member) = member {
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use crate::queue::kafka::KafkaSettings;
 
-    /// Purpose: what the client says of a cluster that is away does not pile up. It says something several times a
+    /// Purpose: what the client says of a cluster that is down does not pile up. It says something several times a
     /// second, and whoever applies pauses after each error; errors that were given one by one held up the news of a
     /// cluster that had been back for minutes. So an error is told only when its time is up, and is the last of them.
     #[test]

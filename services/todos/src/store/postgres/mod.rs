@@ -34,7 +34,7 @@ use crate::todo::Todo;
 /// How long ids of applied commands are kept, as Postgres writes [`COMMANDS_KEPT_US`](super::COMMANDS_KEPT_US).
 const COMMANDS_KEPT: &str = "14 days";
 
-/// How long an instance may be away and still learn the difference instead of everything.
+/// How long an instance may be disconnected and still learn the difference instead of everything.
 const HISTORY_KEPT: &str = "1 hour";
 
 /// So many versions are kept however old they are: an instance that is no further behind finds the version that it knows

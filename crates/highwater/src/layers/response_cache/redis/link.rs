@@ -1,12 +1,12 @@
 //! The connection to Redis: one for the process, on a thread of its own, made again when it breaks.
 //!
 //! ```text
-//!  away ──connect, PING──▶ up ──a PING each second──▶ up
+//!  down ──connect, PING──▶ up ──a PING each second──▶ up
 //!   ▲                       │
 //!   └─ an error, a deadline ┘
 //! ```
 //!
-//! While it is away nobody waits for it: a request asks only where there is a connection that answered the last time.
+//! While it is down nobody waits for it: a request asks only where there is a connection that answered the last time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -76,7 +76,7 @@ pub(super) struct Link {
 struct Shared {
     /// Its address, for the log.
     server: String,
-    /// `None` while it is away.
+    /// `None` while it is down.
     connection: Mutex<Option<Way>>,
     told: watch::Sender<Told>,
     reads: Arc<Semaphore>,
@@ -298,7 +298,7 @@ impl Shared {
         None
     }
 
-    /// Keeps a connection until the link is dropped. Logs once that it is away, and once that it is back.
+    /// Keeps a connection until the link is dropped. Logs once that it is down, and once that it is up again.
     async fn keep_connected(self: Arc<Self>, client: Client, mut told: watch::Receiver<Told>) {
         let (mut pause, mut number, mut is_reported) = (PAUSE[0], 0, false);
         loop {

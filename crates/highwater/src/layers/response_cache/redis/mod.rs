@@ -3,7 +3,7 @@
 //! ```text
 //!  request ─▶ link.rs, at most a deadline ┬▶ fresh                    ─▶ the kept answer
 //!                                         ├▶ stale, somebody renews it ─▶ the kept answer
-//!                                         └▶ nothing, late or away     ─▶ the handler ─▶ entry.rs ─▶ kept, behind the answer
+//!                                         └▶ nothing, late or down     ─▶ the handler ─▶ entry.rs ─▶ kept, behind the answer
 //! ```
 //!
 //! No request fails because of Redis: without it, handlers run.
