@@ -283,7 +283,7 @@ impl<T> WorkerAdmission<T> {
 
     /// Whether there are requests whose clients must be known, as each client has a share: the queue stands, is long, or the
     /// newest overtake. Or more of them have places than a standing queue holds.
-    pub(crate) fn has_unordered(&self) -> bool {
+    pub(crate) fn needs_order(&self) -> bool {
         let is_shared = self.standing.is_long() || !self.standing.overtaken_max().is_zero();
         is_shared
             && self.gate.sheds()

@@ -354,7 +354,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         if state.parts.admission.is_queue_empty() {
             return;
         }
-        if state.parts.admission.has_unordered() {
+        if state.parts.admission.needs_order() {
             state.order_queue(driver);
         }
         let mut looked_at = 0;

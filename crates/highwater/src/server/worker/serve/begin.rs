@@ -16,9 +16,13 @@ use super::super::turn::Turn;
 use crate::admission::queue::Class;
 use crate::admission::worker::{Arrival, Verdict};
 use crate::app::{
-    self, App, Disconnected, Outcome, Priority, RequestBody, Response, Routed, Target,
+    self, App, Disconnected, Outcome, PeerCertificates, Priority, RequestBody, Response, Routed,
+    Target,
 };
 use crate::metrics::Rejection;
+
+/// Who sent a request, and with which certificates.
+pub(super) type Sender<'a> = (Option<SocketAddr>, &'a Option<PeerCertificates>);
 
 /// A request, how it was routed, and who sent it.
 pub(super) type Asked<'a> = (&'a Request<'a>, &'a Routed, Option<SocketAddr>);
@@ -90,16 +94,16 @@ impl<C: Clock> Parts<C> {
         Verdict::Wait(class(app, target, head), until)
     }
 
-    /// A request is served: its handler is called next, with what is returned of `body`.
+    /// Serves a request, which was ready at `ready` and has a `deadline`: calls its handler.
     #[inline(always)]
-    pub(super) fn start<'r>(
+    pub(super) fn call<'a>(
         &mut self,
-        app: &App,
+        app: &'a App,
         (exchange, id): (&mut Exchange, ExchangeId),
-        target: Target,
-        body: Body<'r>,
+        (target, head, routed): (Target, &Head<'_>, &Routed),
+        (body, (peer, certificates)): (Body<'_>, Sender<'_>),
         (ready, deadline): (Instant, Instant),
-    ) -> (RequestBody<'r>, Option<Instant>) {
+    ) -> Outcome<'a> {
         let Turn { blocking, clock, statistics, now, .. } = &mut self.turn;
         statistics.started(&self.metrics, ready, *now);
         let timed = blocking.begin(clock.clock());
@@ -110,29 +114,25 @@ impl<C: Clock> Parts<C> {
             Body::Streamed if !app.reads_stream(target) => RequestBody::Whole(&[]),
             Body::Streamed => self.feed(exchange, id),
         };
-        (body, timed)
-    }
-
-    /// The handler has returned, which was called at `timed` for `endpoint` if it is timed.
-    #[inline(always)]
-    pub(super) fn called(
-        &mut self,
-        app: &App,
-        noted: IfItPanics<'_, '_>,
-        target: Target,
-        outcome: &mut Outcome<'_>,
-        (timed, endpoint): (Option<Instant>, u16),
-    ) {
-        app.render(target, noted.head, outcome);
+        let Exchange { disconnected, named, endpoint, .. } = exchange;
+        let noted = IfItPanics { named, head };
+        let mut outcome = {
+            let asked = app.request(target, head, routed, body, peer, disconnected);
+            if let Some(certificates) = certificates {
+                certificates.attach(&asked);
+            }
+            app.call(&asked)
+        }; // What layers have attached to the request is dropped while a panic still becomes its answer.
+        app.render(target, head, &mut outcome);
         let mut noted = ManuallyDrop::new(noted);
-        let IfItPanics { named, head } = &mut *noted;
         if matches!(outcome, Outcome::Later(_) | Outcome::Offload(_)) {
-            **named = Named::of(head); // It is answered after the request's bytes are dropped.
+            *noted.named = Named::of(head); // It is answered after the request's bytes are dropped.
         }
         if let Some(timed) = timed {
             let Turn { blocking, clock, .. } = &mut self.turn;
-            blocking.end(timed, clock.clock(), endpoint);
+            blocking.end(timed, clock.clock(), *endpoint);
         }
+        outcome
     }
 
     /// The number of a refusal, and its answer if layers make one.

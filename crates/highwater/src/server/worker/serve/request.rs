@@ -11,7 +11,7 @@
 //! Allocates nothing for a request that is answered at once, and copies no input that is complete. A request
 //! that waits is parsed and routed once.
 
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::panic::resume_unwind;
 
 use highwater_core::http::{Head, Reject};
@@ -20,11 +20,11 @@ use highwater_core::time::{Clock, Instant};
 use super::super::connections::Connection;
 use super::super::cork;
 use super::super::encode::Rest;
-use super::super::exchange::{Exchange, Item, Named};
+use super::super::exchange::{Item, Named};
 use super::super::protocol::{Begun, Next, Pending, Protocol, Request, Step, Stream, StreamId};
 use super::super::waiting::Waiting;
 use super::super::{Parsing, Parts};
-use super::begin::{IfItPanics, found_again};
+use super::begin::found_again;
 use super::{ConnectionMut, ExchangeMut};
 use crate::admission::queue::{Class, Entry};
 use crate::admission::route_limit::Permit;
@@ -191,20 +191,10 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             exchange.begin(target, head, ready, self.parts.unmatched);
             match &mut self.parts.judge(app, (target, head), &arrival, *is_suspect) {
                 Verdict::Serve(grant) => {
+                    let (of, from) = ((target, head, routed), (*peer, &*certificates));
                     let times = (ready, grant.deadline);
-                    let (body, timed) = self.parts.start(app, (exchange, id), target, body, times);
-                    let Exchange { disconnected, named, endpoint, .. } = exchange;
-                    let noted = IfItPanics { named, head };
-                    let mut outcome = {
-                        let asked = app.request(target, head, routed, body, *peer, disconnected);
-                        if let Some(certificates) = certificates {
-                            certificates.attach(&asked);
-                        }
-                        app.call(&asked)
-                    }; // What layers have attached to the request is dropped while a panic still becomes its answer.
-                    self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
-                    self.deliver(&mut outcome, &mut grant.permit);
-                    mem::forget(outcome); // It owns nothing any more; the compiler would check.
+                    let outcome = self.parts.call(app, (exchange, id), of, (body, from), times);
+                    self.deliver(&mut ManuallyDrop::new(outcome), &mut grant.permit);
                     if self.is_used_up(input) {
                         return; // Most deliveries are one request: nothing is asked once more.
                     }
@@ -238,21 +228,12 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         }
         match &mut self.parts.judge(app, (target, head), arrival, false) {
             Verdict::Serve(grant) => {
+                let from = (peer, &self.connection.certificates);
+                let of = (target, head, &waiting.routed);
                 let times = (arrival.ready, grant.deadline);
-                let (body, timed) =
-                    self.parts.start(app, (exchange, id), target, request.body, times);
-                let Exchange { disconnected, named, endpoint, .. } = exchange;
-                let noted = IfItPanics { named, head };
-                let mut outcome = {
-                    let asked = app.request(target, head, of.1, body, peer, disconnected);
-                    if let Some(certificates) = &self.connection.certificates {
-                        certificates.attach(&asked);
-                    }
-                    app.call(&asked)
-                };
-                self.parts.called(app, noted, target, &mut outcome, (timed, *endpoint));
-                self.deliver(&mut outcome, &mut grant.permit);
-                mem::forget(outcome);
+                let sent = (request.body, from);
+                let outcome = self.parts.call(app, (exchange, id), of, sent, times);
+                self.deliver(&mut ManuallyDrop::new(outcome), &mut grant.permit);
             }
             Verdict::Refuse(reason) => {
                 let (number, response) =
@@ -292,9 +273,10 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         holds
     }
 
-    /// Encodes an outcome, or waits for its response. Leaves nothing in it that would have to be dropped.
+    /// Encodes an outcome, or waits for its response. Leaves nothing in it that would have to be dropped; the compiler
+    /// would check that.
     #[inline(always)]
-    fn deliver(&mut self, outcome: &mut Outcome<'_>, permit: &mut Option<Permit>) {
+    fn deliver(&mut self, outcome: &mut ManuallyDrop<Outcome<'_>>, permit: &mut Option<Permit>) {
         // By reference: a response is a hundred bytes, and moving it is measurable.
         let (rest, is_known) = self.exchange().encode_at_once(outcome);
         let Some(rest) = rest else {
@@ -303,7 +285,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         if matches!(rest, Rest::None) && !is_known {
             if !outcome.owns_nothing() {
                 self.is_dropping = true; // A panic is caught once for all requests of a delivery, as elsewhere here.
-                *outcome = Outcome::NOTHING;
+                **outcome = Outcome::NOTHING;
                 self.is_dropping = false;
             }
             if self.connection.streams.is_divided() {
