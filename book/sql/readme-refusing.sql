@@ -7,6 +7,6 @@ SELECT CASE server WHEN 'none' THEN 'no protection' WHEN 'app' THEN '503 per req
   max(iif(of_peak > 0, printf('%.0f ms', p99_us / 1000), '–')) FILTER (WHERE cell = '1.2x') AS 'p99 at 1.2 ×',
   max(iif(of_peak > 0, printf('%.0f ms', p99_us / 1000), '–')) FILTER (WHERE cell = '10x') AS 'p99 at 10 ×'
 FROM goodput
-WHERE record = '2026-11-27-stress' AND server IN ('none', 'app', 'accept', 'ebpf-drop', 'ebpf-reset')
+WHERE record = '2026-11-28-stress' AND server IN ('none', 'app', 'accept', 'ebpf-drop', 'ebpf-reset')
 GROUP BY server
 ORDER BY max(of_peak) FILTER (WHERE cell = '10x')
