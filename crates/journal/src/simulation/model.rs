@@ -58,6 +58,11 @@ impl Model {
         assert!(other.is_none_or(|other| other == id), "offset {offset} has two records");
     }
 
+    /// The record with this offset is gone, and the offset may be given again.
+    pub(crate) fn forget(&mut self, offset: u64) {
+        self.given.remove(&offset);
+    }
+
     /// A reader showed it: it must be what was appended, and stay.
     pub(crate) fn shown(
         &mut self,

@@ -15,6 +15,13 @@ pub(crate) struct Found {
     pub(crate) body: Vec<u8>,
 }
 
+impl Found {
+    /// Its file and its offset.
+    pub(crate) fn place(&self) -> (&str, u64) {
+        (&self.file, self.offset)
+    }
+}
+
 /// All records, in order, and each file's valid length.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parsed {
