@@ -56,6 +56,10 @@ impl Slots {
         if sequence > 0 {
             file.write_at(SLOT_AT[(sequence % 2) as usize], &encode(sequence, position))?;
             file.sync()?;
+        } else {
+            // A crash may have interrupted its creation. On a disk that is full by now, it gets no room.
+            let allocate = |at| file.write_at(at, &[0; SLOT_BYTES]);
+            let _ = SLOT_AT.into_iter().try_for_each(allocate);
         }
         Ok(Slots { file, position, sequence, failed: 0 })
     }
