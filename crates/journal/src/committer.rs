@@ -28,6 +28,7 @@ use highwater_core::frame::{FRAMES_AT, Previous, SEAL_BYTES, SegmentHeader};
 
 use crate::error::{Error, ErrorKind};
 use crate::log::{Health, Log};
+use crate::mark::Mark;
 use crate::options::Options;
 use crate::queue::{Door, Entry, Intake, poisoned};
 use crate::receipt::Committed;
@@ -43,6 +44,7 @@ pub(crate) struct Committer {
     door: Arc<Door>,
     intake: Intake,
     pub(crate) retention: crate::retention::Keeper,
+    written: Mark,
     pub(crate) active: Option<Active>,
     next_offset: u64,
     next_sequence: u64,
@@ -87,7 +89,7 @@ impl Committer {
         options: Options,
         log: Arc<Log>,
         door: Arc<Door>,
-        retention: crate::retention::Keeper,
+        (retention, written): (crate::retention::Keeper, Mark),
         found: &crate::look::Found,
     ) -> Committer {
         Committer {
@@ -96,6 +98,7 @@ impl Committer {
             options,
             door,
             retention,
+            written,
             active: None,
             next_offset: log.next_offset(),
             next_sequence: found.next_sequence,
@@ -140,7 +143,17 @@ impl Committer {
 
     /// Closes the last segment cleanly. Batches still waiting are not accepted.
     pub(crate) fn finish(mut self) {
-        self.end_segment();
+        if self.end_segment()
+            && let Some(last) = self.log.stat().last_offset
+        {
+            self.note_written(last + 1);
+        }
+    }
+
+    /// Notes that the record before `offset` is durable: if it is gone later, that can be reported. No receipt depends on
+    /// it, so it may fail.
+    fn note_written(&mut self, offset: u64) {
+        let _ = self.written.raise(&*self.storage, offset);
     }
 
     /// The offset of the group's first record, once all of it is durable.
@@ -158,7 +171,9 @@ impl Committer {
         loop {
             let error = match self.write(group, first_offset) {
                 Ok(()) => {
-                    self.publish(group, first_offset);
+                    if self.publish(group, first_offset) {
+                        self.note_written(first_offset + records);
+                    }
                     return Ok(first_offset);
                 }
                 Err(Failure::Refused(error)) => error,
@@ -314,9 +329,9 @@ impl Committer {
         Ok(())
     }
 
-    /// Ends the segment with a seal. Without a seal, the next opening is only slower.
-    fn end_segment(&mut self) {
-        let Some(Active { mut file, mut segment }) = self.active.take() else { return };
+    /// Ends the segment with a seal, and returns whether it has one. Without, the next opening is only slower.
+    fn end_segment(&mut self) -> bool {
+        let Some(Active { mut file, mut segment }) = self.active.take() else { return false };
         self.bytes.clear();
         segment.next_offset = segment.next_offset.max(segment.base_offset);
         segment.seal().push(&mut self.bytes, segment.salt, segment.end);
@@ -327,6 +342,7 @@ impl Committer {
             self.previous = Some(Previous { sequence: segment.sequence, end: segment.end });
             self.log.publish(&segment, 0);
         }
+        sealed.is_ok()
     }
 
     /// Abandons the segment. The next one's header records its valid length.
@@ -338,9 +354,10 @@ impl Committer {
         }
     }
 
-    /// Makes the group visible to readers.
-    fn publish(&mut self, group: &[Entry], first_offset: u64) {
+    /// Makes the group visible to readers. Returns whether it is the first of its segment.
+    fn publish(&mut self, group: &[Entry], first_offset: u64) -> bool {
         let active = self.active.as_mut().expect("the group was written to it");
+        let is_first = active.segment.records == 0;
         let mut at = self.previous.map_or(FRAMES_AT as u64, |previous| previous.end);
         let mut offset = first_offset;
         for batch in group.iter().map(|entry| &entry.batch) {
@@ -355,6 +372,7 @@ impl Committer {
         self.previous = Some(Previous { sequence, end });
         self.log.publish(&active.segment, offset);
         self.set_serving();
+        is_first
     }
 
     fn resolve(&self, group: &mut Vec<Entry>, outcome: Result<u64, Error>) {

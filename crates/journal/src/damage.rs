@@ -33,8 +33,11 @@ pub enum DamageKind {
     File,
     /// A whole file is missing.
     Missing,
-    /// All segments are missing. That they had the first of these records is known, and not how many followed.
+    /// All segments are missing. That they had these records is known, and not how many followed.
     NoSegments,
+    /// The newest segment is missing, or an older copy has taken its place. That there were these records is known, and not
+    /// how many followed.
+    Newest,
     /// Retention removed it before it was read.
     Removed,
 }
@@ -62,11 +65,23 @@ impl fmt::Display for Damage {
                 "{file}: no intact header at 0, so none of its {bytes} bytes can be read"
             )?,
             DamageKind::Missing => write!(f, "{file}: the file is gone, all of it from 0 on")?,
-            DamageKind::NoSegments => {
+            DamageKind::NoSegments | DamageKind::Newest => {
+                let what = match kind {
+                    DamageKind::NoSegments => "all segments are gone",
+                    _ => {
+                        "the newest records are gone, as if the file was replaced by an older copy, or the next was removed"
+                    }
+                };
+                let known = match next_offset.saturating_sub(*first_offset) {
+                    0 | 1 => format!("the record {first_offset} was there"),
+                    _ => {
+                        format!("the records from {first_offset} to {} were there", next_offset - 1)
+                    }
+                };
                 return write!(
                     f,
-                    "all segments are gone: the record {first_offset} was in one of them, and nobody knows how many \
-                     followed; stop, and restore them from a copy if there is one"
+                    "{file}: {what}: {known}, and how many followed is not known; stop, and restore them from a copy if there is \
+                     one"
                 );
             }
             DamageKind::Removed => {

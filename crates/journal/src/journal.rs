@@ -14,10 +14,11 @@ use crate::damage::{Report, Tail};
 use crate::error::{Error, ErrorKind, is_full};
 use crate::log::{Health, Log, Stat};
 use crate::look::{Found, look};
+use crate::mark::{self, Mark};
 use crate::options::Options;
 use crate::queue::{Door, Producer};
 use crate::reader::Reader;
-use crate::retention::{Floor, Keeper};
+use crate::retention::Keeper;
 use crate::segment::Segment;
 use crate::storage::{File, Storage};
 
@@ -93,17 +94,20 @@ impl Journal {
         let told = &mut recovery.positions_lost;
         let consumers = Consumers::load(Arc::clone(&storage), options.consumers_max, told);
         let consumers = Arc::new(consumers.map_err(failed)?);
-        // A position beyond the end belongs to records that are gone: their offsets are not reused.
+        // A position may be beyond the end, where offsets were given to records that could not be written: they are not
+        // reused.
         let report = &mut found.report;
         report.next_offset = report.next_offset.max(consumers.highest().unwrap_or(0));
         recovery.report = report.clone();
         let segments = std::mem::take(&mut found.segments);
         let log = Log::new(segments, &recovery.report);
         let door = Arc::new(Door::new(&options));
-        let floor = Floor::open(&*storage, log.begins_at()).map_err(failed)?;
+        let floor = Mark::open(&*storage, mark::FLOOR, log.begins_at()).map_err(failed)?;
+        let written = Mark::open(&*storage, mark::WRITTEN, 0).map_err(failed)?;
         let keeper = Keeper::new(options.retention, Arc::clone(&consumers), floor);
         let (log_, door_) = (Arc::clone(&log), Arc::clone(&door));
-        let committer = Committer::new(Arc::clone(&storage), options, log_, door_, keeper, &found);
+        let marked = (keeper, written);
+        let committer = Committer::new(Arc::clone(&storage), options, log_, door_, marked, &found);
         Ok((Journal { storage, log, door, consumers, recovery, thread: None }, committer))
     }
 

@@ -51,6 +51,7 @@ mod frames;
 mod journal;
 mod log;
 mod look;
+mod mark;
 mod options;
 mod position;
 mod queue;

@@ -87,7 +87,8 @@ impl State {
 impl Log {
     pub(crate) fn new(segments: Vec<Segment>, report: &Report) -> Arc<Log> {
         let whole = |damage: &&Damage| {
-            matches!(damage.kind, DamageKind::File | DamageKind::Missing | DamageKind::NoSegments)
+            use DamageKind::{File, Missing, Newest, NoSegments};
+            matches!(damage.kind, File | Missing | Newest | NoSegments)
         };
         let lost: Vec<Damage> = report.damage.iter().filter(whole).cloned().collect();
         let bases = segments.iter().map(|segment| segment.base_offset);

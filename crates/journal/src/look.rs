@@ -16,7 +16,7 @@ use highwater_core::frame::{
 use crate::damage::{Damage, DamageKind, Report, Tail};
 use crate::error::{Error, ErrorKind};
 use crate::frames::{Frames, Next, is_record};
-use crate::retention::Floor;
+use crate::mark::{self, Mark};
 use crate::segment::{Segment, file_name, parse_name};
 use crate::storage::Storage;
 
@@ -57,6 +57,8 @@ enum Role {
 /// only the seal is read.
 pub(crate) fn look(storage: &dyn Storage, scan_bytes_max: u64) -> Result<Found, Error> {
     let failed = |error| Error::disk(format!("listing {}", storage.place()), &error);
+    // Before the files: whatever has been written by now is in one of them.
+    let written = Mark::look(storage, mark::WRITTEN).map_err(failed)?;
     let mut named: Vec<(u64, String)> = storage
         .list()
         .map_err(failed)?
@@ -71,9 +73,9 @@ pub(crate) fn look(storage: &dyn Storage, scan_bytes_max: u64) -> Result<Found, 
         candidates.extend(candidate(storage, sequence, name)?);
     }
     // After the files: retention raises it before it removes one.
-    let floor = Floor::look(storage).map_err(failed)?;
+    let floor = Mark::look(storage, mark::FLOOR).map_err(failed)?;
     let roles = roles(&candidates);
-    let mut look = Look { storage, found: Found::default(), scan_from: 0, floor };
+    let mut look = Look { storage, found: Found::default(), scan_from: 0, floor, written };
     look.scan_from = scan_from(&candidates, scan_bytes_max);
     for index in 0..candidates.len() {
         look.add(&candidates, &roles, index)?;
@@ -162,6 +164,8 @@ struct Look<'a> {
     scan_from: usize,
     /// Below this offset, retention has removed everything. `None`: it is not known.
     floor: Option<u64>,
+    /// There have been records up to this offset. `None`: it is not known.
+    written: Option<u64>,
 }
 
 impl Look<'_> {
@@ -210,11 +214,15 @@ impl Look<'_> {
         self.found.report.push(Damage { kind, file, at, bytes, first_offset, next_offset });
     }
 
-    /// Reports that no segment is left where retention has removed some: it keeps the newest.
+    /// Reports that no segment is left where there have been records: retention keeps the newest.
     fn all_missing(&mut self, roles: &[Role]) {
         let is_left = roles.iter().any(|role| *role != Role::Unfinished);
-        let Some(floor) = self.floor.filter(|floor| *floor > 0 && !is_left) else { return };
-        let next_offset = floor.saturating_add(1);
+        let floor = self.floor.unwrap_or(0);
+        let least = floor.saturating_add(u64::from(floor > 0)); // The newest segment that has records is kept.
+        let next_offset = self.written.unwrap_or(least);
+        if is_left || next_offset <= floor {
+            return;
+        }
         self.found.report.push(Damage {
             kind: DamageKind::NoSegments,
             file: "*.hwj".into(),
@@ -263,6 +271,8 @@ impl Look<'_> {
             && damage.next_offset > header.base_offset
         {
             damage.next_offset = header.base_offset;
+            // That was a guess, and the segment that follows knows better.
+            self.found.report.next_offset = header.base_offset;
         }
         let named = next.and_then(|next| next.previous);
         let named = named.filter(|previous| previous.sequence == header.sequence);
@@ -350,6 +360,35 @@ impl Look<'_> {
                     damage.next_offset.min(next.base_offset.max(damage.first_offset));
             }
         }
+        self.newest_missing();
+    }
+
+    /// Reports that there have been records behind those that are left.
+    fn newest_missing(&mut self) {
+        let report = &mut self.found.report;
+        let (first_offset, next_offset) = (report.next_offset, self.written.unwrap_or(0));
+        if next_offset <= first_offset {
+            return;
+        }
+        report.next_offset = next_offset; // No offset is given twice.
+        // Retention empties the newest segment where it needs the room, and may have been interrupted.
+        let first_offset = match self.floor {
+            Some(floor) if floor < next_offset => first_offset.max(floor),
+            _ => return,
+        };
+        // How many records a file without a header had is only a guess.
+        if let Some(lost) = report
+            .damage
+            .last_mut()
+            .filter(|damage| damage.kind == DamageKind::File && damage.next_offset >= first_offset)
+        {
+            lost.next_offset = next_offset;
+            return;
+        }
+        let newest = self.found.segments.last();
+        let file = newest.map_or_else(|| "*.hwj".into(), |newest| newest.name.clone());
+        let (at, kind) = (newest.map_or(0, |newest| newest.end), DamageKind::Newest);
+        report.push(Damage { kind, file, at, bytes: 0, first_offset, next_offset });
     }
 }
 

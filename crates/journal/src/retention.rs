@@ -5,7 +5,7 @@
 //! The directory is synced after each removal: names that vanish in another order after a crash would look like a
 //! missing segment.
 //!
-//! The floor is the offset below which retention has removed everything. It is durable before a file is removed, so that a
+//! The floor is a [`Mark`]: the offset below which retention has removed everything. It is durable before a file is removed, so that a
 //! first segment that begins above it tells of an older one that somebody else removed.
 
 use std::io;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::consumer::Consumers;
 use crate::log::Log;
+use crate::mark::Mark;
 use crate::options::Retention;
-use crate::position::{self, Slots};
 use crate::segment::Segment;
 use crate::storage::Storage;
 
@@ -25,7 +25,7 @@ pub(crate) struct Keeper {
     consumers: Arc<Consumers>,
     /// Files not known to be durably removed yet. Nothing else is removed before them.
     going: Vec<Going>,
-    floor: Floor,
+    floor: Mark,
 }
 
 /// A file to be removed.
@@ -37,7 +37,7 @@ struct Going {
 }
 
 impl Keeper {
-    pub(crate) fn new(retention: Retention, consumers: Arc<Consumers>, floor: Floor) -> Keeper {
+    pub(crate) fn new(retention: Retention, consumers: Arc<Consumers>, floor: Mark) -> Keeper {
         Keeper { retention, consumers, going: Vec::new(), floor }
     }
 
@@ -64,6 +64,11 @@ impl Keeper {
     fn let_go(&mut self, storage: &dyn Storage, log: &Log, name: String) {
         self.going.push(Going { name, floor: Some(log.begins_at()) });
         self.sweep(storage);
+    }
+
+    /// Records durably that everything below `offset` may be removed.
+    pub(crate) fn raise_floor(&mut self, storage: &dyn Storage, offset: u64) -> io::Result<()> {
+        self.floor.raise(storage, offset)
     }
 
     /// Retries earlier failed removals. False if too many have piled up.
@@ -115,52 +120,6 @@ impl Keeper {
             && let Some(name) = log.oldest(is_due)
         {
             self.let_go(storage, log, name);
-        }
-    }
-}
-
-/// Where the floor is stored.
-const FLOOR: &str = "retention.pos";
-
-/// The offset below which retention has removed everything.
-#[derive(Debug)]
-pub(crate) struct Floor(Option<Slots>);
-
-impl Floor {
-    /// The floor stored in `storage`; `None` if there is none, or none that is intact.
-    pub(crate) fn look(storage: &dyn Storage) -> io::Result<Option<u64>> {
-        match storage.open(FLOOR) {
-            Ok(file) => position::read(&*file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Opens the floor of a journal that begins at `begins_at`. Where none is stored, it is there.
-    pub(crate) fn open(storage: &dyn Storage, begins_at: u64) -> io::Result<Floor> {
-        let mut slots = match storage.open(FLOOR) {
-            Ok(file) => Slots::load(file)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // On a full disk it is created when retention removes something.
-                return Ok(Floor(Slots::create(storage, FLOOR, begins_at).ok()));
-            }
-            Err(error) => return Err(error),
-        };
-        if !slots.are_intact() {
-            slots.write(begins_at)?;
-        }
-        Ok(Floor(Some(slots)))
-    }
-
-    fn raise(&mut self, storage: &dyn Storage, offset: u64) -> io::Result<()> {
-        match &mut self.0 {
-            Some(slots) if slots.position() < offset => slots.write(offset),
-            Some(_) => Ok(()),
-            None => {
-                // Room comes first: without a floor, nothing is known to be missing.
-                self.0 = Slots::create(storage, FLOOR, offset).ok();
-                Ok(())
-            }
         }
     }
 }

@@ -10,8 +10,8 @@
 //!   header │ seal                       the next segment has the rest of the disk
 //! ```
 //!
-//! The seal records the next offset, as any seal does; until it is written, the consumers' positions do. A crash in
-//! between leaves a tail of a few bytes, which the next opening cuts off.
+//! The seal records the next offset, as any seal does; until it is written, the consumers' positions and retention's floor
+//! do. A crash in between leaves a tail of a few bytes, which the next opening cuts off.
 //!
 //! Invariant: a record that a consumer has not read is never removed here.
 
@@ -42,10 +42,12 @@ impl Committer {
         segment.forget_records();
         // For the next header, in case the file does not get its seal.
         self.previous = Some(Previous { sequence: segment.sequence, end: segment.end });
-        let file = match self.active.take() {
+        // Else the records would look like ones that are missing, until the seal is written.
+        let raised = self.retention.raise_floor(&*self.storage, self.log.begins_at());
+        let file = raised.and_then(|()| match self.active.take() {
             Some(active) => Ok(active.file),
             None => self.storage.open(&segment.name),
-        };
+        });
         if file.and_then(|file| empty(file, &segment)).is_err() {
             // Retried the next time room is needed.
             self.emptying = Some(segment);

@@ -196,6 +196,7 @@ fn a_removed_oldest_segment_is_reported() {
     let journal = open(None);
     assert_eq!(missing(&journal), []);
     let kept = journal.stat().first_offset.expect("there are records");
+    let end = journal.stat().next_offset;
     journal.close().expect("the disk works");
 
     // Somebody removes all. It does not look like a new journal, and no offset is given again that is known to have been.
@@ -204,15 +205,78 @@ fn a_removed_oldest_segment_is_reported() {
     }
     let journal = open(None);
     let [lost] = missing(&journal).try_into().expect("one finding");
-    assert_eq!((lost.kind, lost.first_offset), (DamageKind::NoSegments, kept));
+    assert_eq!(
+        (lost.kind, lost.first_offset, lost.next_offset),
+        (DamageKind::NoSegments, kept, end)
+    );
     let told = journal.recovery().to_string();
     assert!(told.contains("all segments are gone"), "{told}");
     append(&journal, 1).expect("the disk works");
-    assert_eq!(journal.stat().first_offset, Some(kept + 1));
+    assert_eq!(journal.stat().first_offset, Some(end));
     match journal.reader(kept).next().expect("it can be read") {
         Item::Skipped(damage) => assert_eq!(damage, lost),
         other => panic!("{other:?}"),
     }
     journal.close().expect("the disk works");
     assert_eq!(missing(&open(None)), []);
+}
+
+/// Purpose: if the newest segment is replaced by an older copy of itself, as by somebody who restores it, or removed, the records
+/// that are known to have been there are reported when the journal is opened, by `verify` and to readers, and their offsets are
+/// not given again. So are those of a journal that has one segment, which is removed.
+#[test]
+fn a_newest_segment_from_before_is_reported() {
+    type Change = fn(&Place, Vec<u8>);
+    let older: Change = |place, copy| fs::write(&place.segments()[0], copy).expect("it is there");
+    let gone: Change = |place, _| fs::remove_file(&place.segments()[0]).expect("it is there");
+    for (change, kind, first) in [(older, DamageKind::Newest, 3), (gone, DamageKind::NoSegments, 0)]
+    {
+        let place = Place::new("removed-newest");
+        let journal = open(place.path());
+        (0..3).for_each(|id| append(&journal, id).expect("the disk works"));
+        let copy = fs::read(&place.segments()[0]).expect("it is there");
+        (3..6).for_each(|id| append(&journal, id).expect("the disk works"));
+        journal.close().expect("the disk works");
+        change(&place, copy);
+
+        let report = verify(&Directory::look(place.path()).expect("it is there")).unwrap();
+        let journal = open(place.path());
+        assert_eq!(report.damage, journal.recovery().report.damage);
+        let [lost] = report.damage.try_into().expect("one finding");
+        assert_eq!((lost.kind, lost.first_offset, lost.next_offset), (kind, first, 6));
+        let told = journal.recovery().to_string();
+        assert!(told.contains(&format!("records from {first} to 5 were there")), "{told}");
+        append(&journal, 6).expect("the disk works");
+        let mut reader = journal.reader(first);
+        match reader.next().expect("it can be read") {
+            Item::Skipped(damage) => assert_eq!(damage, lost),
+            other => panic!("{other:?}"),
+        }
+        let (records, _) = read(&mut reader);
+        assert_eq!(records, [(6, 6)]);
+    }
+}
+
+/// Purpose: what a process that was killed has written is known to have been there, too, if not how much.
+#[test]
+fn segments_that_are_gone_after_a_crash_are_reported() {
+    let (place, crashed) = (Place::new("removed-crash"), Place::new("removed-crashed"));
+    let journal = open(place.path());
+    fs::create_dir_all(crashed.path()).expect("there is room");
+    let copy = || {
+        for file in fs::read_dir(place.path()).expect("it is there") {
+            let file = file.expect("it can be listed");
+            if !file.file_name().to_string_lossy().ends_with(".hwj") {
+                fs::copy(file.path(), crashed.path().join(file.file_name()))
+                    .expect("there is room");
+            }
+        }
+    };
+    copy();
+    assert_eq!(open(crashed.path()).recovery().report.damage, [], "there was nothing");
+    (0..3).for_each(|id| append(&journal, id).expect("the disk works"));
+    copy();
+    let [lost] =
+        open(crashed.path()).recovery().report.damage.clone().try_into().expect("one finding");
+    assert_eq!((lost.kind, lost.first_offset, lost.next_offset), (DamageKind::NoSegments, 0, 1));
 }
