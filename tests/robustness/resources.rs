@@ -65,7 +65,8 @@ fn resets_leave_nothing_behind(transport: Transport) {
 /// dies, and serves again once they have disconnected.
 fn out_of_descriptors(transport: Transport) {
     // More connections than descriptors, so that the kernel refuses and not our own limit.
-    let server = transport.serve_within(Some(80), &["--connections-max", "1000"]);
+    let flags = ["--connections-max", "1000", "--log", "text"];
+    let server = transport.serve_within(Some(80), &flags);
     // Within a request, so that none of them makes room.
     let clients: Vec<Client> = (0..200)
         .map(|_| {
@@ -86,6 +87,10 @@ fn out_of_descriptors(transport: Transport) {
     assert_eq!(answer.status, 200);
     let failures = server.metric("http_rejections_total{layer=\"accept\",reason=\"descriptors\"}");
     assert!(failures >= 1.0, "the operator is told");
+    let said = server.said();
+    for line in ["the descriptors allow few connections at once", "no descriptor is left"] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
     println!("{transport:?}: out of descriptors: {:.2} % CPU, back after {back:?}", busy * 100.0);
 }
 

@@ -140,7 +140,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text)?;
     let range = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
-    range.contains(&interval).then_some(interval).ok_or_else(|| "must be from 1s to 24h".to_owned())
+    let remedy = "out of range; use 1s to 24h, written like 30s or 5m";
+    range.contains(&interval).then_some(interval).ok_or_else(|| remedy.to_owned())
 }
 
 fn share(text: &str) -> Result<f64, String> {

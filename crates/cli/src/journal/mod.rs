@@ -236,12 +236,16 @@ fn check(args: &Verify) -> Result<ExitCode, Problem> {
     let mut out = BufWriter::new(io::stdout().lock());
     let Report { records, segments, bytes, damage, .. } = &report;
     write!(out, "{report}")?;
+    let segments = match segments {
+        1 => "1 segment".to_owned(),
+        count => format!("{count} segments"),
+    };
     let Some(Damage { file, at, .. }) = damage.first() else {
-        writeln!(out, "{records} records in {segments} segments, {bytes} bytes: intact")?;
+        writeln!(out, "{records} records in {segments}, {bytes} bytes: intact")?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     };
-    writeln!(out, "{records} records in {segments} segments, {bytes} bytes: all others intact")?;
+    writeln!(out, "{records} records in {segments}, {bytes} bytes: all others intact")?;
     out.flush()?;
     let dir = args.dir.display();
     let count = damage.len() as u64 + report.damage_untold;

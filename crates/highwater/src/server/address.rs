@@ -13,6 +13,10 @@ pub(super) fn parse(text: &str) -> Result<SocketAddr, String> {
 fn remedy(text: &str) -> String {
     const FORM: &str =
         "an IP address and a port, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080";
+    let (opened, closed) = (text.contains('['), text.contains(']'));
+    if opened != closed {
+        return format!("a bracket is missing; use {FORM}");
+    }
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return format!("the port is missing; use {}", SocketAddr::new(ip, 8080));
     }
@@ -73,6 +77,8 @@ mod tests {
             ("fe80::1%lo:x", "not an address"),
             ("fe80::abcd:12345", "an IPv6 address needs brackets; use [fe80::abcd]:12345"),
             ("8080", "the IP address is missing"),
+            ("[::1:80", "a bracket is missing; use an IP address and a port"),
+            ("::1]:80", "a bracket is missing"),
             ("foo", "not an address; use an IP address and a port, such as 127.0.0.1:8080"),
             ("", "not an address"),
             ("1.2.3.4.5:80", "not an address"),

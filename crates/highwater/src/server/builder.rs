@@ -14,6 +14,7 @@ use super::listen::{bind_metrics, listen};
 use super::listener::Listen;
 use super::observer::{Observer, endpoint_names};
 use super::pool::{POOL_QUEUE_MAX, Pool};
+use super::routes;
 use super::running::Running;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::tls::{Prepared, Tls};
@@ -285,8 +286,12 @@ fn blocks_a_runtime() -> bool {
 fn say_where(running: &Running, app: &App, workers: usize, chosen: &Chosen) {
     let metrics = running.metrics_address();
     let (first, others) = running.listed();
-    let docs = running.url.as_deref().zip(app.documentation());
-    let docs = docs.map(|(url, path)| format!("{}{path}", url.trim_end_matches('/')));
+    let at = |path: Option<&str>| {
+        let (url, path) = running.url.as_deref().zip(path)?;
+        Some(format!("{}{path}", url.trim_end_matches('/')))
+    };
+    let docs = app.documentation();
+    let (url, docs) = (at(routes::first_page(app.endpoints(), docs.is_some())), at(docs));
     tracing::info!(
         address = %first,
         others = others.map(tracing::field::display),
@@ -294,7 +299,7 @@ fn say_where(running: &Running, app: &App, workers: usize, chosen: &Chosen) {
         transport = chosen.kind.name(),
         reason = chosen.reason,
         metrics = metrics.map(tracing::field::display),
-        url = running.url.as_ref().map(tracing::field::display),
+        url = url.as_ref().map(tracing::field::display),
         docs = docs.as_ref().map(tracing::field::display),
         page = metrics.map(|at| tracing::field::display(format!("http://{at}/"))),
         "serving",
@@ -341,10 +346,24 @@ impl Plan<'_> {
     }
 }
 
+/// Fewer connections than this are worth a warning: one page of a browser takes six.
+const CONNECTIONS_FEW: u32 = 512;
+
 /// Raises the descriptor limit as far as it goes, and derives the connection limit from it.
 fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
     let descriptors = limits::raise_descriptors().map_err(ServerError::signals)?.soft;
-    Ok(config.connections_max.unwrap_or_else(|| machine::connections_max(descriptors)))
+    let possible = machine::connections_max(descriptors);
+    let wanted = config.connections_max.unwrap_or(CONNECTIONS_FEW);
+    if possible < wanted {
+        tracing::warn!(
+            descriptors,
+            connections = possible,
+            wanted = config.connections_max,
+            instead = "raise the limit (LimitNOFILE= in systemd, --ulimit nofile= in a container)",
+            "the descriptors allow few connections at once",
+        );
+    }
+    Ok(config.connections_max.unwrap_or(possible))
 }
 
 /// The threads for blocking handlers, and the metrics that describe them.

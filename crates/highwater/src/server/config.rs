@@ -268,7 +268,7 @@ settings! {
                 "How long a half-closed client waits for a response that makes no progress; then a reset";
             // At least enough for a `Host` field; at most more than any browser sends.
             header_max: size(256..=1 << 20),
-                "Largest header section; beyond it 431";
+                "Largest header section, of at most 100 fields; beyond it 431";
             uri_max: size(64..=1 << 20),
                 "Longest request target; beyond it 414";
             // Bodies taken whole live in memory; larger ones are for routes that stream.

@@ -251,8 +251,15 @@ pub(super) fn bind_metrics(
     match bind(wanted, config) {
         Err(error) if is_default && is_taken(&error) => {}
         bound => {
-            let own = |error| or_own(error, Some(wanted), &listeners.0, Place::Metrics);
-            return bound.map_err(own);
+            return bound.map_err(|error| {
+                match or_own(error, Some(wanted), &listeners.0, Place::Metrics) {
+                    ServerError::Bind(address, error) => {
+                        let named = format!("metrics: {error}");
+                        ServerError::bind(address, io::Error::new(error.kind(), named))
+                    }
+                    other => other,
+                }
+            });
         }
     }
     let next = (wanted.port() + 1..=METRICS_PORT_MAX).chain([0]);

@@ -21,6 +21,21 @@ pub(super) fn list(endpoints: &[EndpointInfo]) -> String {
     list
 }
 
+/// The path that a browser is to open first: the root if something is there; else, unless there is a page of documentation
+/// (`has_docs`), the first one without parameters.
+pub(super) fn first_page(endpoints: &[EndpointInfo], has_docs: bool) -> Option<&str> {
+    let is_page = |endpoint: &&EndpointInfo| {
+        endpoint.methods().split(',').any(|method| matches!(method, "GET" | "*"))
+    };
+    let mut pages = endpoints.iter().filter(is_page).map(EndpointInfo::pattern);
+    let is_root = |pattern: &str| pattern == "/" || pattern.starts_with("/{*");
+    match (pages.clone().any(is_root), has_docs) {
+        (true, _) => Some("/"),
+        (false, true) => None,
+        (false, false) => pages.find(|pattern| !pattern.contains('{')),
+    }
+}
+
 /// What was set for an endpoint, each with two spaces in front.
 fn settings(endpoint: &EndpointInfo) -> String {
     let mut text = String::new();
@@ -78,5 +93,22 @@ PUT  /api/todos/{id}  blocking  timeout=5s  concurrency=8
 ";
         assert_eq!(list(app.endpoints()), expected);
         assert_eq!(list(&[]), "");
+    }
+
+    /// Purpose: the log names an address that shows something.
+    #[test]
+    fn the_first_page_is_there() {
+        let router = |pattern: &str| Router::new().get(pattern, || "page").post("/x", || "made");
+        for (router, without, with) in [
+            (router("/"), Some("/"), Some("/")),
+            (router("/{*path}"), Some("/"), Some("/")),
+            (router("/users"), Some("/users"), None),
+            (router("/users/{id}"), None, None),
+            (Router::new().any("/any", || "page"), Some("/any"), None),
+        ] {
+            let app = router.build().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(first_page(app.endpoints(), false), without);
+            assert_eq!(first_page(app.endpoints(), true), with);
+        }
     }
 }

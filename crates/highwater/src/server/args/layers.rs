@@ -23,8 +23,8 @@ use super::ServerArgs;
 use super::file::{Entry, File};
 use super::idle::Idle;
 use super::profile;
-use super::secret::{Held, SUFFIX, Secrets, shown};
-use super::source::{Source, told};
+use super::secret::{Held, SUFFIX, Secrets, shown, shown_if_unknown};
+use super::source::{Source, refuse_bytes, told};
 use super::variable::{PREFIX, variable};
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
 use crate::choice::listed;
@@ -226,7 +226,7 @@ impl Layers {
     ) -> Result<Layers, Error> {
         let mut layers = Layers::default();
         for file in files {
-            refuse_unknown_keys(command, file)?;
+            refuse_unknown_keys(command, secrets, file)?;
         }
         if typed.subcommand_name().is_some() && command.is_args_conflicts_with_subcommands_set() {
             return Ok(layers);
@@ -237,6 +237,11 @@ impl Layers {
         layers.hidden = hidden.map(str::to_owned).collect();
         for arg in &settings {
             if typed.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine) {
+                let values = typed.get_raw(arg.get_id().as_str()).into_iter().flatten();
+                values
+                    .into_iter()
+                    .try_for_each(|value| refuse_bytes(arg, value, &Source::Flag))
+                    .map_err(|message| command.error(ErrorKind::InvalidUtf8, message))?;
                 continue;
             }
             let variable = arg.get_env().and_then(|name| environment.get_key_value(name));
@@ -290,6 +295,7 @@ impl Layers {
     fn add(&mut self, arg: &Arg, source: Source, values: &[&OsStr]) -> Result<(), String> {
         let name = setting(arg).expect("only settings are merged");
         for value in values {
+            refuse_bytes(arg, value, &source)?;
             match (arg.get_action(), value.to_str()) {
                 (ArgAction::SetTrue, Some("true")) | (ArgAction::SetFalse, Some("false")) => {
                     self.words.push(format!("--{name}").into());
@@ -391,7 +397,7 @@ impl Layers {
     }
 }
 
-fn refuse_unknown_keys(command: &mut Command, file: &File) -> Result<(), Error> {
+fn refuse_unknown_keys(command: &mut Command, secrets: &Secrets, file: &File) -> Result<(), Error> {
     let known: Vec<String> = command
         .get_arguments()
         .filter_map(setting)
@@ -400,12 +406,15 @@ fn refuse_unknown_keys(command: &mut Command, file: &File) -> Result<(), Error> 
         .collect();
     let unknown = file.entries.iter().find(|entry| !known.contains(&entry.key));
     let Some(Entry { key, place, values, .. }) = unknown else { return Ok(()) };
-    let remedy = match nearest(&key.replace('_', "-"), known.iter().map(String::as_str)) {
+    let near = nearest(&key.replace('_', "-"), known.iter().map(String::as_str));
+    let remedy = match near {
         Some(near) => format!("did you mean {near}?"),
         None => "the keys are the long names of the flags, which --help lists".to_owned(),
     };
-    let shown = values.join(", ");
-    let message = format!("{place}: unknown key {key} (value {shown:?}); {remedy}");
+    let meant = command.get_arguments().find(|arg| near.is_some() && setting(arg) == near);
+    let shown =
+        shown_if_unknown(&values.join(", "), meant.is_none_or(|arg| secrets.is_secret(arg)));
+    let message = format!("{place}: unknown key {key}{shown}; {remedy}");
     Err(command.error(ErrorKind::UnknownArgument, message))
 }
 
@@ -433,9 +442,9 @@ fn refuse_near_misses(
         }
         let ours = known.iter().filter_map(|known| known.strip_prefix(PREFIX));
         if let Some(near) = nearest(&name[PREFIX.len()..], ours) {
-            let value = value.to_string_lossy();
-            let message =
-                format!("unknown variable {name} (value {value:?}); did you mean {PREFIX}{near}?");
+            let near = format!("{PREFIX}{near}");
+            let shown = shown_if_unknown(&value.to_string_lossy(), secrets.has(&near));
+            let message = format!("unknown variable {name}{shown}; did you mean {near}?");
             return Err(command.error(ErrorKind::UnknownArgument, message));
         }
     }

@@ -48,6 +48,11 @@ impl Secrets {
         command.get_subcommands().for_each(|subcommand| self.collect(subcommand, variable));
     }
 
+    /// Whether the value of a variable must not be shown.
+    pub(super) fn has(&self, variable: &str) -> bool {
+        self.0.iter().any(|secret| secret == variable)
+    }
+
     /// Whether the argument's value must not be shown.
     pub(super) fn is_secret(&self, arg: &Arg) -> bool {
         arg.get_env().is_some_and(|variable| self.0.iter().any(|secret| secret == variable))
@@ -134,4 +139,9 @@ pub(super) fn shown(value: &str, is_secret: bool) -> &str {
         true => "…",
         false => value,
     }
+}
+
+/// What is shown of the value of an unknown setting: nothing that may be meant for a secret.
+pub(super) fn shown_if_unknown(value: &str, may_be_secret: bool) -> String {
+    if may_be_secret { String::new() } else { format!(" (value {value:?})") }
 }

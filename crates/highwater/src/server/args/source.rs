@@ -1,7 +1,11 @@
 //! Where does a setting come from, and what does every message about one look like?
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::PathBuf;
+
+use clap::Arg;
+use clap::builder::ValueParser;
 
 /// Where a value was written.
 #[derive(Debug)]
@@ -52,4 +56,16 @@ impl fmt::Display for Source {
 /// The form of every message about a value.
 pub(super) fn told(name: &str, value: &str, source: &Source, remedy: &str) -> String {
     format!("--{name} {value:?} (from {source}): {remedy}")
+}
+
+/// Refuses a value that is no text, unless it names a file: a file's name may be any bytes.
+pub(super) fn refuse_bytes(arg: &Arg, value: &OsStr, source: &Source) -> Result<(), String> {
+    let takes = arg.get_value_parser().type_id();
+    let is_path =
+        takes == ValueParser::path_buf().type_id() || takes == ValueParser::os_string().type_id();
+    if is_path || value.to_str().is_some() {
+        return Ok(());
+    }
+    let name = arg.get_long().unwrap_or_default();
+    Err(told(name, &value.to_string_lossy(), source, "not UTF-8; write it as text"))
 }

@@ -103,6 +103,7 @@ fn scaled(
         return refuse(match (digits, unit) {
             ("", _) => "not a number with a unit",
             (_, "") => "the unit is missing",
+            (_, unit) if is_number(unit) => "not a whole number with a unit",
             _ => "the unit is unknown",
         });
     };
@@ -115,6 +116,12 @@ fn scaled(
         Some(value) if value < *range.start() => refuse("too small"),
         _ => refuse("too large"),
     }
+}
+
+/// Whether what follows digits goes on as a number, such as `.5s` or `e6`.
+fn is_number(rest: &str) -> bool {
+    let digits = rest.strip_prefix(['.', ',', 'e', 'E', '_']).unwrap_or_default();
+    digits.starts_with(|first: char| first.is_ascii_digit())
 }
 
 /// Shows a size as it would be written.
@@ -162,7 +169,10 @@ mod tests {
             ("10", "the unit is missing"),
             ("10 s", "the unit is unknown"),
             ("10S", "the unit is unknown"),
-            ("1.5s", "the unit is unknown"),
+            ("1.5s", "not a whole number with a unit"),
+            ("1e6", "not a whole number with a unit"),
+            ("1_000ms", "not a whole number with a unit"),
+            ("1e", "the unit is unknown"),
             ("", "not a number with a unit"),
             ("-1s", "not a number with a unit"),
             ("s", "not a number with a unit"),

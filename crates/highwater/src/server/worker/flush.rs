@@ -117,11 +117,15 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         if plan.make_room {
             self.make_room();
         }
-        let (driver, WorkerState { acceptor, parts, .. }) = (&mut self.driver, &mut self.state);
+        let (driver, WorkerState { acceptor, parts, room_policy, .. }) =
+            (&mut self.driver, &mut self.state);
         let Parts { admission, turn, metrics, .. } = parts;
         acceptor.fit_backlog(&admission.gate, turn.now, |at, backlog| driver.backlog(at, backlog));
         if plan.became_full {
             metrics.rejected(Rejection::AcceptConnectionsMax);
+            if *room_policy == RoomPolicy::Idle {
+                room::report_full(acceptor.count());
+            }
         }
         acceptor.decide(&admission.gate, turn.now, |at, accepting| driver.accept(at, accepting));
     }

@@ -10,11 +10,12 @@
 
 use std::time::Duration;
 
-use highwater_core::driver::{Close, ConnId};
+use highwater_core::driver::{AcceptError, Close, ConnId};
 use highwater_core::time::Instant;
 
 use super::connections::Connections;
 use super::protocol::Protocol;
+use crate::logging::rate_limited;
 
 /// A connection must have been idle for so long before it is closed to make room for another.
 const EVICTION_AGE_MIN: Duration = Duration::from_secs(1);
@@ -80,4 +81,28 @@ pub(super) const fn how(policy: RoomPolicy) -> Close {
         RoomPolicy::Idle => Close::Fin,
         RoomPolicy::Oldest => Close::Reset,
     }
+}
+/// Logs that connections cannot be accepted for now, as the system lacks something.
+#[cold]
+pub(super) fn report_failure(error: AcceptError) {
+    let (cause, instead) = match error {
+        AcceptError::Descriptors => (
+            "no descriptor is left",
+            "raise the limit (LimitNOFILE= in systemd, --ulimit nofile= in a container), or lower connections-max",
+        ),
+        AcceptError::Memory => ("the kernel has no memory for it", "lower connections-max"),
+        AcceptError::Other(_) => ("the system refuses it", "look at http_rejections_total"),
+    };
+    rate_limited!(WARN, cause, instead, "no connection can be accepted for now");
+}
+
+/// Logs that there are `connections`, as many as may be.
+#[cold]
+pub(super) fn report_full(connections: u32) {
+    rate_limited!(
+        WARN,
+        connections,
+        instead = "raise connections-max, or the limit of descriptors that it follows from",
+        "a worker has as many connections as it may: idle ones are closed, and others wait",
+    );
 }

@@ -317,7 +317,7 @@ fn unknown_names_are_refused() {
     assert_eq!(
         complaint(&["--config", file.path()], &[]),
         format!(
-            "{}:1: unknown key colour (value \"1\"); the keys are the long names of the flags, \
+            "{}:1: unknown key colour; the keys are the long names of the flags, \
              which --help lists",
             file.path()
         )

@@ -221,3 +221,47 @@ fn mistakes_in_profiles() {
         );
     }
 }
+
+/// Purpose: whoever misspells the name of a secret does not find its value in the log.
+#[test]
+fn misspelt_secrets_are_not_shown() {
+    let said = secretive(&[], &[("HIGHWATER_PEPER", "sesame")]).expect_err("it is misspelt");
+    assert_eq!(said, "error: unknown variable HIGHWATER_PEPER; did you mean HIGHWATER_PEPPER?");
+    let said = secretive(&[], &[("HIGHWATER_NAMES", "you")]).expect_err("it is misspelt");
+    assert!(said.contains("HIGHWATER_NAMES (value \"you\")"), "{said}");
+    for (line, remedy) in [
+        ("peper = \"sesame\"", "did you mean pepper?"),
+        ("api_key = \"sesame\"", "did you mean api-key?"),
+        ("password = \"sesame\"", "the keys are the long names"),
+    ] {
+        let file = TempFile::new(line);
+        let said = secretive(&["--config", file.path()], &[]).expect_err("it is misspelt");
+        assert!(said.contains(remedy) && !said.contains("sesame"), "{said}");
+    }
+}
+
+/// Purpose: a value that is no text is refused with its setting and its source; a path may be any bytes.
+#[test]
+#[cfg(unix)]
+fn values_that_are_no_text() {
+    use std::os::unix::ffi::OsStringExt;
+    let wrong = || OsString::from_vec(b"4\xff".to_vec());
+    let flag = || OsString::from_vec(b"--workers=4\xff".to_vec());
+    let url = ("PROVIDER_URL".into(), "x".into());
+    let said = |args: Vec<OsString>, variables: Vec<(OsString, OsString)>| {
+        let error = try_parse_from::<Args>(args, variables).expect_err("it is no text");
+        error.to_string().lines().next().unwrap_or_default().to_owned()
+    };
+    let shown = "error: --workers \"4\u{fffd}\" (from";
+    assert_eq!(
+        said(vec!["service".into()], vec![url.clone(), ("HIGHWATER_WORKERS".into(), wrong())]),
+        format!("{shown} variable HIGHWATER_WORKERS): not UTF-8; write it as text")
+    );
+    assert_eq!(
+        said(vec!["service".into(), flag()], vec![url.clone()]),
+        format!("{shown} a flag): not UTF-8; write it as text")
+    );
+    let variables = vec![url, ("HIGHWATER_CONFIG".into(), wrong())];
+    let said = said(vec!["service".into()], variables);
+    assert!(said.contains("No such file"), "a path may be any bytes: {said}");
+}
