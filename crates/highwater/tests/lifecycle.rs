@@ -140,7 +140,7 @@ fn a_default_metrics_port_that_is_taken_is_replaced() {
     let error = error.expect_err("it is taken").to_string();
     assert!(error.starts_with("cannot listen on 127.0.0.1:9090: "), "{error}");
     assert!(
-        error.contains("another process listens there: stop it, or choose another port"),
+        error.ends_with("another process listens there: stop it, or choose another port (metrics)"),
         "{error}"
     );
 }

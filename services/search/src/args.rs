@@ -194,7 +194,7 @@ mod tests {
         let cases = [
             ("--provider-url", "feed.xml", "http://host"),
             ("--poll-interval", "5", "for example"),
-            ("--poll-interval", "10ms", "from 1s to 24h"),
+            ("--poll-interval", "10ms", "use 1s to 24h"),
             ("--poll-interval", "2d", "for example"),
             ("--store", "sqlite", "postgres://user:password@host"),
             ("--delay", "-1s", "for example"),

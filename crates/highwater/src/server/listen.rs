@@ -254,7 +254,7 @@ pub(super) fn bind_metrics(
             return bound.map_err(|error| {
                 match or_own(error, Some(wanted), &listeners.0, Place::Metrics) {
                     ServerError::Bind(address, error) => {
-                        let named = format!("metrics: {error}");
+                        let named = format!("{error} (metrics)");
                         ServerError::bind(address, io::Error::new(error.kind(), named))
                     }
                     other => other,
