@@ -45,6 +45,8 @@ pub(crate) struct Committer {
     intake: Intake,
     pub(crate) retention: crate::retention::Keeper,
     written: Mark,
+    /// The first records of a segment are durable, all before this offset, and `written` does not say so yet.
+    begun: Option<u64>,
     pub(crate) active: Option<Active>,
     next_offset: u64,
     next_sequence: u64,
@@ -99,6 +101,7 @@ impl Committer {
             door,
             retention,
             written,
+            begun: None,
             active: None,
             next_offset: log.next_offset(),
             next_sequence: found.next_sequence,
@@ -120,6 +123,10 @@ impl Committer {
         if !group.is_empty() {
             let outcome = self.commit(&mut group);
             self.resolve(&mut group, outcome);
+            // Behind the receipts, which do not depend on it.
+            if let Some(offset) = self.begun.take() {
+                self.note_written(offset);
+            }
         }
         self.group = group;
         if turn == Turn::Idle {
@@ -172,7 +179,7 @@ impl Committer {
             let error = match self.write(group, first_offset) {
                 Ok(()) => {
                     if self.publish(group, first_offset) {
-                        self.note_written(first_offset + records);
+                        self.begun = Some(first_offset + records);
                     }
                     return Ok(first_offset);
                 }
