@@ -237,10 +237,10 @@ impl Layers {
         layers.hidden = hidden.map(str::to_owned).collect();
         for arg in &settings {
             if typed.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine) {
-                let values = typed.get_raw(arg.get_id().as_str()).into_iter().flatten();
+                let mut values = typed.get_raw(arg.get_id().as_str()).into_iter().flatten();
+                let of = (&Source::Flag, secrets.is_secret(arg));
                 values
-                    .into_iter()
-                    .try_for_each(|value| refuse_bytes(arg, value, &Source::Flag))
+                    .try_for_each(|value| refuse_bytes(arg, value, of))
                     .map_err(|message| command.error(ErrorKind::InvalidUtf8, message))?;
                 continue;
             }
@@ -280,10 +280,10 @@ impl Layers {
             None => Source::File(place),
         };
         if entry.is_array && !matches!(arg.get_action(), ArgAction::Append) {
-            let shown = entry.values.join(", ");
+            let values = format!("[{}]", entry.values.join(", "));
             return Err(told(
                 &entry.key,
-                &format!("[{shown}]"),
+                shown(&values, self.hidden.contains(&entry.key)),
                 &source,
                 "takes one value; use one",
             ));
@@ -295,7 +295,7 @@ impl Layers {
     fn add(&mut self, arg: &Arg, source: Source, values: &[&OsStr]) -> Result<(), String> {
         let name = setting(arg).expect("only settings are merged");
         for value in values {
-            refuse_bytes(arg, value, &source)?;
+            refuse_bytes(arg, value, (&source, self.hidden.contains(name)))?;
             match (arg.get_action(), value.to_str()) {
                 (ArgAction::SetTrue, Some("true")) | (ArgAction::SetFalse, Some("false")) => {
                     self.words.push(format!("--{name}").into());
@@ -443,7 +443,7 @@ fn refuse_near_misses(
         let ours = known.iter().filter_map(|known| known.strip_prefix(PREFIX));
         if let Some(near) = nearest(&name[PREFIX.len()..], ours) {
             let near = format!("{PREFIX}{near}");
-            let shown = shown_if_unknown(&value.to_string_lossy(), secrets.has(&near));
+            let shown = shown_if_unknown(&value.to_string_lossy(), secrets.has(near.as_ref()));
             let message = format!("unknown variable {name}{shown}; did you mean {near}?");
             return Err(command.error(ErrorKind::UnknownArgument, message));
         }

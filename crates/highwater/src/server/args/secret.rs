@@ -4,7 +4,7 @@
 //! (`#[arg(hide_env_values = true)]`): beside its variable `NAME` there is `NAME_FILE`, the path of a file that holds the value.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -49,13 +49,13 @@ impl Secrets {
     }
 
     /// Whether the value of a variable must not be shown.
-    pub(super) fn has(&self, variable: &str) -> bool {
+    pub(super) fn has(&self, variable: &OsStr) -> bool {
         self.0.iter().any(|secret| secret == variable)
     }
 
     /// Whether the argument's value must not be shown.
     pub(super) fn is_secret(&self, arg: &Arg) -> bool {
-        arg.get_env().is_some_and(|variable| self.0.iter().any(|secret| secret == variable))
+        arg.get_env().is_some_and(|variable| self.has(variable))
     }
 
     /// The names of the variables with paths.

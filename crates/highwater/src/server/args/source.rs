@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use clap::Arg;
 use clap::builder::ValueParser;
 
+use super::secret::shown;
+
 /// Where a value was written.
 #[derive(Debug)]
 pub(super) enum Source {
@@ -59,7 +61,14 @@ pub(super) fn told(name: &str, value: &str, source: &Source, remedy: &str) -> St
 }
 
 /// Refuses a value that is no text, unless it names a file: a file's name may be any bytes.
-pub(super) fn refuse_bytes(arg: &Arg, value: &OsStr, source: &Source) -> Result<(), String> {
+///
+/// # Errors
+/// The setting, its source, and its value unless it `is_secret`.
+pub(super) fn refuse_bytes(
+    arg: &Arg,
+    value: &OsStr,
+    (source, is_secret): (&Source, bool),
+) -> Result<(), String> {
     let takes = arg.get_value_parser().type_id();
     let is_path =
         takes == ValueParser::path_buf().type_id() || takes == ValueParser::os_string().type_id();
@@ -67,5 +76,6 @@ pub(super) fn refuse_bytes(arg: &Arg, value: &OsStr, source: &Source) -> Result<
         return Ok(());
     }
     let name = arg.get_long().unwrap_or_default();
-    Err(told(name, &value.to_string_lossy(), source, "not UTF-8; write it as text"))
+    let value = value.to_string_lossy();
+    Err(told(name, shown(&value, is_secret), source, "not UTF-8; write it as text"))
 }

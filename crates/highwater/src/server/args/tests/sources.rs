@@ -240,6 +240,30 @@ fn misspelt_secrets_are_not_shown() {
     }
 }
 
+/// Purpose: a secret that is no text, or one of several in a file, is not shown either.
+#[test]
+#[cfg(unix)]
+fn malformed_secrets_are_not_shown() {
+    use std::os::unix::ffi::OsStringExt;
+    let wrong = |before: &str| OsString::from_vec([before.as_bytes(), b"sesame\xff"].concat());
+    let said = |args: Vec<OsString>, variables: Vec<(OsString, OsString)>| {
+        let error = try_parse_from::<Secretive>(args, variables).expect_err("it is no text");
+        error.to_string().lines().next().unwrap_or_default().to_owned()
+    };
+    let refused = "not UTF-8; write it as text";
+    assert_eq!(
+        said(vec!["service".into()], vec![("API_KEY".into(), wrong(""))]),
+        format!("error: --api-key \"…\" (from variable API_KEY): {refused}")
+    );
+    assert_eq!(
+        said(vec!["service".into(), wrong("--pepper=")], vec![]),
+        format!("error: --pepper \"…\" (from a flag): {refused}")
+    );
+    let file = TempFile::new("pepper = [\"sesame\", \"b\"]");
+    let said = secretive(&["--config", file.path()], &[]).expect_err("it is one too many");
+    assert!(said.contains("--pepper \"…\"") && !said.contains("sesame"), "{said}");
+}
+
 /// Purpose: a value that is no text is refused with its setting and its source; a path may be any bytes.
 #[test]
 #[cfg(unix)]
