@@ -132,16 +132,3 @@ impl Secrets {
 fn is_typed(arg: &Arg, matches: &ArgMatches) -> bool {
     matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
 }
-
-/// A value as messages show it.
-pub(super) fn shown(value: &str, is_secret: bool) -> &str {
-    match is_secret && !value.is_empty() {
-        true => "…",
-        false => value,
-    }
-}
-
-/// What is shown of the value of an unknown setting: nothing that may be meant for a secret.
-pub(super) fn shown_if_unknown(value: &str, may_be_secret: bool) -> String {
-    if may_be_secret { String::new() } else { format!(" (value {value:?})") }
-}

@@ -7,8 +7,6 @@ use std::path::PathBuf;
 use clap::Arg;
 use clap::builder::ValueParser;
 
-use super::secret::shown;
-
 /// Where a value was written.
 #[derive(Debug)]
 pub(super) enum Source {
@@ -78,4 +76,17 @@ pub(super) fn refuse_bytes(
     let name = arg.get_long().unwrap_or_default();
     let value = value.to_string_lossy();
     Err(told(name, shown(&value, is_secret), source, "not UTF-8; write it as text"))
+}
+
+/// A value as messages show it.
+pub(super) fn shown(value: &str, is_secret: bool) -> &str {
+    match is_secret && !value.is_empty() {
+        true => "…",
+        false => value,
+    }
+}
+
+/// What is shown of the value of an unknown setting: nothing that may be meant for a secret.
+pub(super) fn shown_if_unknown(value: &str, may_be_secret: bool) -> String {
+    if may_be_secret { String::new() } else { format!(" (value {value:?})") }
 }
