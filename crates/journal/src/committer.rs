@@ -178,9 +178,7 @@ impl Committer {
         loop {
             let error = match self.write(group, first_offset) {
                 Ok(()) => {
-                    if self.publish(group, first_offset) {
-                        self.begun = Some(first_offset + records);
-                    }
+                    self.publish(group, first_offset);
                     return Ok(first_offset);
                 }
                 Err(Failure::Refused(error)) => error,
@@ -361,8 +359,8 @@ impl Committer {
         }
     }
 
-    /// Makes the group visible to readers. Returns whether it is the first of its segment.
-    fn publish(&mut self, group: &[Entry], first_offset: u64) -> bool {
+    /// Makes the group visible to readers.
+    fn publish(&mut self, group: &[Entry], first_offset: u64) {
         let active = self.active.as_mut().expect("the group was written to it");
         let is_first = active.segment.records == 0;
         let mut at = self.previous.map_or(FRAMES_AT as u64, |previous| previous.end);
@@ -378,8 +376,10 @@ impl Committer {
         debug_assert_eq!(at, end);
         self.previous = Some(Previous { sequence, end });
         self.log.publish(&active.segment, offset);
+        if is_first {
+            self.begun = Some(offset);
+        }
         self.set_serving();
-        is_first
     }
 
     fn resolve(&self, group: &mut Vec<Entry>, outcome: Result<u64, Error>) {

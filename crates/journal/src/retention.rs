@@ -5,8 +5,8 @@
 //! The directory is synced after each removal: names that vanish in another order after a crash would look like a
 //! missing segment.
 //!
-//! The floor is a [`Mark`]: the offset below which retention has removed everything. It is durable before a file is removed, so that a
-//! first segment that begins above it tells of an older one that somebody else removed.
+//! The floor is a [`Mark`]: the offset below which retention has removed everything. It is durable before a file is removed,
+//! so that a first segment that begins above it tells of an older one that somebody else removed.
 
 use std::io;
 use std::sync::Arc;

@@ -116,24 +116,16 @@ impl World {
         let after = parse(&self.disk.contents());
         // Those that seem to be in another file now are lost, too: a sync had failed there, and they may not be durable.
         let left: BTreeSet<(&str, u64)> = after.records.iter().map(Found::place).collect();
-        let lost = before.records.iter().filter(|found| !left.contains(&found.place()));
-        let lost: Vec<&Found> = lost.collect();
-        self.model.check_disk(&after, &lost.iter().map(|found| found.offset).collect());
+        let is_lost = |found: &&Found| !left.contains(&found.place());
+        let lost = before.records.iter().filter(is_lost).map(|found| found.offset);
+        self.model.check_disk(&after, &lost.collect());
         // The room that is left of a file says how many records it had. Where groups had failed, offsets are higher than that,
         // and may be given again.
-        let own: Vec<u64> = before
-            .records
-            .iter()
-            .filter(|found| found.file == *name)
-            .map(|found| found.offset)
-            .collect();
-        let is_behind_gap = |offset: u64| {
-            let at = own.iter().position(|one| *one == offset);
-            at.is_some_and(|at| offset - own[0] > at as u64)
-        };
-        lost.iter()
-            .filter(|found| is_behind_gap(found.offset))
-            .for_each(|found| self.model.forget(found.offset));
+        let own = before.records.iter().filter(|found| found.file == *name);
+        let first = own.clone().next().map_or(0, |found| found.offset);
+        let behind_gap = (first..).zip(own).filter(|(at, found)| found.offset > *at);
+        let forgotten = behind_gap.map(|(_, found)| found).filter(is_lost);
+        forgotten.for_each(|found| self.model.forget(found.offset));
         self.seen.rot += 1;
     }
 }
