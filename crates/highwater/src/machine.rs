@@ -11,6 +11,10 @@ const DESCRIPTORS_MODEST: u64 = 10_000;
 /// Descriptors kept for files, clients and metrics, beyond those of connections.
 pub(crate) const DESCRIPTORS_RESERVED: u64 = 64;
 
+/// How to allow more descriptors.
+pub(crate) const RAISE_DESCRIPTORS: &str =
+    "raise the limit (LimitNOFILE= in systemd, --ulimit nofile= in a container)";
+
 /// The capabilities of this machine that this process can see and use.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -133,8 +137,7 @@ impl Machine {
         }
         if self.descriptors_soft < DESCRIPTORS_MODEST {
             advice.push(format!(
-                "only {} descriptors are allowed, and each connection needs one: raise the limit \
-                 (LimitNOFILE= in systemd, --ulimit nofile= in a container)",
+                "only {} descriptors are allowed, and each connection needs one: {RAISE_DESCRIPTORS}",
                 self.descriptors_soft
             ));
         }

@@ -70,8 +70,8 @@ impl TrustedProxies {
         }
         let mut named = Named { proxies: self, client: None };
         if values("x-forwarded-for").next().is_some() {
-            let elements =
-                values("x-forwarded-for").flat_map(|value| value.split(|&byte| byte == b','));
+            let elements = |value: &'v [u8]| value.split(|&byte| byte == b',');
+            let elements = values("x-forwarded-for").flat_map(elements);
             elements.for_each(|element| named.add(address_in(element)));
         } else {
             values("forwarded").for_each(|value| forwarded_for(value, |client| named.add(client)));

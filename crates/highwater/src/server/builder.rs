@@ -359,7 +359,7 @@ fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
             descriptors,
             connections = possible,
             wanted = config.connections_max,
-            instead = "raise the limit (LimitNOFILE= in systemd, --ulimit nofile= in a container)",
+            instead = machine::RAISE_DESCRIPTORS,
             "the descriptors allow few connections at once",
         );
     }

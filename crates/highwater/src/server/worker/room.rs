@@ -16,6 +16,7 @@ use highwater_core::time::Instant;
 use super::connections::Connections;
 use super::protocol::Protocol;
 use crate::logging::rate_limited;
+use crate::machine;
 
 /// A connection must have been idle for so long before it is closed to make room for another.
 const EVICTION_AGE_MIN: Duration = Duration::from_secs(1);
@@ -82,14 +83,12 @@ pub(super) const fn how(policy: RoomPolicy) -> Close {
         RoomPolicy::Oldest => Close::Reset,
     }
 }
+
 /// Logs that connections cannot be accepted for now, as the system lacks something.
 #[cold]
 pub(super) fn report_failure(error: AcceptError) {
     let (cause, instead) = match error {
-        AcceptError::Descriptors => (
-            "no descriptor is left",
-            "raise the limit (LimitNOFILE= in systemd, --ulimit nofile= in a container), or lower connections-max",
-        ),
+        AcceptError::Descriptors => ("no descriptor is left", machine::RAISE_DESCRIPTORS),
         AcceptError::Memory => ("the kernel has no memory for it", "lower connections-max"),
         AcceptError::Other(_) => ("the system refuses it", "look at http_rejections_total"),
     };
