@@ -16,6 +16,7 @@
 //! ```
 
 mod access_log;
+mod cache_control;
 #[cfg(feature = "compression")]
 mod compression;
 mod cors;

@@ -18,6 +18,7 @@ use self::encoder::{Encoder, compress};
 use self::stream::Compressed;
 use crate::app::{Layer, Request, Response};
 use crate::content::coding::{Coding, Weights};
+use crate::layers::cache_control;
 
 /// Smaller content is left as it is: it is one packet in any case.
 const BYTES_MIN: u64 = 1024;
@@ -134,12 +135,12 @@ impl Compression {
             || ["content-encoding", "content-range", "content-digest"]
                 .iter()
                 .any(|name| response.header(name).is_some());
+        let control = response.headers().filter(|(name, _)| *name == "cache-control");
+        let control = control.map(|(_, value)| value);
         !is_as_it_must_be
             && response.header("content-type").is_some_and(|of| self.is_compressible(of))
-            && !forbids(
-                response.headers().filter(|(name, _)| *name == "cache-control").map(|(_, v)| v),
-            )
-            && !forbids(request.headers().get_all("cache-control"))
+            && !cache_control::has(control, FORBIDDEN)
+            && !cache_control::has(request.headers().get_all("cache-control"), FORBIDDEN)
             && !self.unless.iter().any(|test| test(request, response))
     }
 
@@ -166,6 +167,9 @@ impl Compression {
     }
 }
 
+/// The directive that forbids to change content (RFC 9111 §5.2.2.6).
+const FORBIDDEN: &[&str] = &["no-transform"];
+
 /// The types below `application/` that are text, or like it.
 const APPLICATION: &[&str] = &[
     "geo+json",
@@ -187,13 +191,6 @@ const APPLICATION: &[&str] = &[
     "xml",
     "yaml",
 ];
-
-/// Whether `Cache-Control` forbids to change content (RFC 9111 §5.2.2.6).
-fn forbids<'v>(values: impl Iterator<Item = &'v [u8]>) -> bool {
-    values
-        .flat_map(|value| value.split(|byte| *byte == b','))
-        .any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
-}
 
 fn encode(response: &mut Response, coding: Coding) {
     match response.body().as_bytes() {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 
 use crate::app::{Request, Response};
+use crate::layers::cache_control;
 
 /// The largest content that is kept, in bytes.
 pub(super) const CONTENT_BYTES_MAX: usize = 1 << 20;
@@ -42,7 +43,7 @@ impl Kept {
 pub(super) fn key(request: &Request<'_>) -> Option<String> {
     let fields = request.headers();
     let is_own = ["authorization", "cookie", "range"].iter().any(|name| fields.get(name).is_some());
-    let is_fresh = names(fields.get_all("cache-control"), &["no-cache", "no-store"]);
+    let is_fresh = cache_control::has(fields.get_all("cache-control"), &["no-cache", "no-store"]);
     if is_own || is_fresh || !matches!(request.method(), Method::GET | Method::HEAD) {
         return None;
     }
@@ -61,15 +62,9 @@ fn for_everybody(response: &Response) -> Option<&[u8]> {
     let control = response.headers().filter(|(name, _)| name.eq_ignore_ascii_case("cache-control"));
     let is_own = response.header("set-cookie").is_some()
         || response.header("vary").is_some()
-        || names(control.map(|(_, value)| value), &["private", "no-store", "no-cache"]);
+        || cache_control::has(
+            control.map(|(_, value)| value),
+            &["private", "no-store", "no-cache"],
+        );
     (response.status() == StatusCode::OK && !is_own).then_some(content)
-}
-
-/// Whether one of these directives is in a `Cache-Control` of these values.
-fn names<'a>(values: impl Iterator<Item = &'a [u8]>, directives: &[&str]) -> bool {
-    let mut given = values.flat_map(|value| value.split(|&byte| byte == b',')).map(|one| {
-        let name = one.split(|&byte| byte == b'=').next().unwrap_or_default();
-        name.trim_ascii()
-    });
-    given.any(|one| directives.iter().any(|name| one.eq_ignore_ascii_case(name.as_bytes())))
 }
