@@ -162,9 +162,10 @@ impl TlsSeal {
             return Some(Found::Plain);
         }
         if let Some(why) = self.failure.take() {
+            self.is_over = true;
             return Some(Found::Other(Opened::Failed(why)));
         }
-        if self.has_closed {
+        if self.has_closed || self.is_over {
             *input = &mut []; // RFC 8446, section 6.1: what follows is ignored.
             let is_new = !mem::replace(&mut self.is_over, true);
             return if is_new { Some(Found::Other(Opened::Closed)) } else { WAIT };
@@ -172,20 +173,26 @@ impl TlsSeal {
         if input.is_empty() {
             return WAIT;
         }
-        // Reading from memory does not fail, and all that was opened is taken.
-        let taken = tls.read_tls(&mut &**input).unwrap_or(0);
+        let taken = self.read(input);
         skip(input, taken);
-        self.process();
         None
     }
 
-    /// Opens what was read.
-    fn process(&mut self) {
-        let State::Shaken(tls) = &mut self.state else { return };
+    /// Reads a part of `input`, and opens it. Returns how much it has read.
+    fn read(&mut self, input: &[u8]) -> usize {
+        let State::Shaken(tls) = &mut self.state else { return 0 };
+        // All that was opened is taken, so that there is room; but rustls keeps a message of a handshake until it is complete,
+        // and fails where that is longer than it keeps.
+        let taken = tls.read_tls(&mut &*input).unwrap_or(0);
+        if taken == 0 {
+            self.give_up(HandshakeFailure::Malformed);
+            return 0;
+        }
         match tls.process_new_packets() {
             Ok(now) => self.has_closed = now.peer_has_closed(),
             Err(error) => self.failure = Some(classify(&error)),
         }
+        taken
     }
 }
 
@@ -241,12 +248,8 @@ impl Seal for TlsSeal {
         }
         let kept = mem::take(&mut self.kept);
         let mut kept = kept.as_slice();
-        while let State::Shaken(tls) = &mut self.state {
-            let taken = tls.read_tls(&mut kept).unwrap_or(0);
-            self.process();
-            if taken == 0 || self.failure.is_some() {
-                break;
-            }
+        while !kept.is_empty() && self.failure.is_none() && !self.has_closed {
+            kept = &kept[self.read(kept)..];
         }
     }
 

@@ -205,6 +205,44 @@ fn hellos_are_bounded() {
     }
 }
 
+/// Purpose: a message of a handshake that is longer than rustls keeps ends the connection, once, however it comes. Once, it kept
+/// the worker reading for ever.
+#[test]
+fn messages_of_a_handshake_are_bounded() {
+    const LARGEST: usize = 16_384;
+    for version in [&TLS12, &TLS13] {
+        let world = world(version);
+        for (piece, waits) in [
+            (5 * (5 + LARGEST), true),
+            (5 * (5 + LARGEST), false),
+            (5 + LARGEST, false),
+            (1_460, false),
+        ] {
+            let mut seal = TlsSeal::new(Arc::clone(&world.shared), Versions::Both);
+            let mut heard = Heard::default();
+            let mut sent = padded_hello(&world, 1_000);
+            if !waits {
+                deliver(&mut seal, &mut sent, false, &mut heard);
+                sent.clear();
+            }
+            for number in 0..5 {
+                sent.extend([22, 3, 3, (LARGEST >> 8) as u8, LARGEST as u8]);
+                sent.resize(sent.len() + LARGEST, 0);
+                if number == 0 {
+                    let begin = sent.len() - LARGEST;
+                    // ClientKeyExchange, of 65 535 bytes.
+                    sent[begin..begin + 4].copy_from_slice(&[16, 0, 0xff, 0xff]);
+                }
+            }
+            for bytes in sent.chunks_mut(piece) {
+                deliver(&mut seal, bytes, waits, &mut heard);
+            }
+            let expected = Heard { hellos: 1, failed: 1, ..Heard::default() };
+            assert_eq!(heard, expected, "{version:?}, {piece} at a time, waits {waits}");
+        }
+    }
+}
+
 /// Purpose: code that says how clients prove themselves, and not who vouches for them, gets an error: such a server would
 /// let everybody in.
 #[test]
