@@ -1,7 +1,9 @@
 //! Clients that want to cost more than they pay: each ends with GOAWAY and its code, and memory stays bounded until then.
 
+use std::time::Duration;
+
 use highwater_core::http::Limits;
-use highwater_core::http2::{Setting, encode};
+use highwater_core::http2::{PREFACE, Setting, encode};
 use highwater_core::protocol::{Farewell, Protocol as _};
 
 use crate::scene::Scene;
@@ -58,6 +60,26 @@ fn made_to_reset() {
         bytes
     });
     assert!(taken < 200 && ends_with(&scene, CALM), "{taken}");
+}
+
+/// Purpose: a client that never acknowledges our settings may open more streams than these allow for a while, since they may
+/// not have come; then each of them counts.
+#[test]
+fn settings_that_are_never_acknowledged() {
+    let mut scene = Scene::silent();
+    let mut hello = PREFACE.to_vec();
+    encode::settings(&[], &mut hello);
+    scene.receive(&hello);
+    let mut next = 1;
+    let mut open = |scene: &mut Scene| {
+        next += 2;
+        scene.request(next, "GET", "/later", true)
+    };
+    assert_eq!(until_closed(&mut scene, 1_000, |scene, _| open(scene)), 1_000);
+    scene.pass(Duration::from_secs(10));
+    let taken = until_closed(&mut scene, 1_000, |scene, _| open(scene));
+    assert_eq!(taken, scene.limits.http2.streams_max + scene.limits.http2.resets_per_second);
+    assert!(ends_with(&scene, CALM), "{:?}", scene.seen.last());
 }
 
 /// Purpose: frames that carry nothing end the connection, whichever they are.

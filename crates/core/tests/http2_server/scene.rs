@@ -88,6 +88,14 @@ impl Scene {
         self.windows.clear(); // The connection's first one.
     }
 
+    /// The client's decoder is to keep a table of `size` bytes, and the server learns that.
+    pub(crate) fn resize_table(&mut self, size: u32) {
+        let mut bytes = Vec::new();
+        encode::settings(&[Setting::HeaderTableSize(size)], &mut bytes);
+        self.receive(&bytes);
+        self.fields.set_limit(size as usize);
+    }
+
     /// The bytes of HEADERS with these fields.
     pub(crate) fn headers(&mut self, id: u32, is_last: bool, fields: &[(&[u8], &[u8])]) -> Vec<u8> {
         let (mut out, encoder) = (Vec::new(), &mut self.encoder);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use highwater_core::http::Limits;
+use highwater_core::http::{FieldWriter as _, Limits, Payload};
 use highwater_core::http2::Setting;
+use highwater_core::http2::server::FieldBlock;
 use highwater_core::protocol::{Expired, Farewell, Protocol as _, Stream as _, StreamId};
 
 use crate::scene::{BODY_MAX, Scene};
@@ -66,6 +67,123 @@ fn windows_are_opened_again() {
         }
     }
     assert!(stream <= 65_535 && connection <= 1 << 20);
+}
+
+/// Purpose: what a slow handler was given makes room for what comes: a stream holds no more than its window, however much is
+/// sent while something is held all the time. Once, it kept all of the content.
+#[test]
+fn a_slow_handler_holds_a_window() {
+    let mut scene = Scene::open();
+    post(&mut scene, 1, "/stream");
+    allow(&mut scene, 1, 0);
+    let (mut window, mut sent, mut read) = (65_535_u64, 0, 0);
+    while sent < 1_000_000 {
+        while window >= 10_000 {
+            data(&mut scene, 1, false, 10_000);
+            (window, sent) = (window - 10_000, sent + 10_000);
+        }
+        assert!(scene.server.allocated() < 250_000, "{}, behind {sent}", scene.server.allocated());
+        allow(&mut scene, 1, 5_000);
+        scene.read_on();
+        read += 5_000;
+        assert_eq!(scene.handled.pop().as_deref(), Some("body 1 5000"));
+        allow(&mut scene, 1, 0);
+        let opened = scene.windows.drain(..).filter(|(id, _)| *id == 1);
+        window += opened.map(|(_, more)| u64::from(more)).sum::<u64>();
+    }
+    assert!(sent - read <= 65_535, "{sent} - {read}");
+}
+
+/// Purpose: streams whose handlers pause do not keep the connection's window from the others, as far as these use it; and when
+/// it is shut, nobody's content is late. Once, a quarter of it was withheld, and uploads beside paused ones ended with 408.
+#[test]
+fn paused_streams_leave_the_window_to_others() {
+    let mut limits = Limits::default();
+    limits.http2.connection_window = 131_072;
+    let mut scene = Scene::with(limits);
+    scene.greet(&[]);
+    for id in [1, 3] {
+        post(&mut scene, id, "/stream");
+        allow(&mut scene, id, 0);
+        for _ in 0..4 {
+            data(&mut scene, id, false, 15_000);
+        }
+    }
+    // What the paused ones leave goes through as often as it is used.
+    post(&mut scene, 5, "/");
+    for _ in 0..3 {
+        data(&mut scene, 5, false, 11_072);
+        let opened = scene.windows.drain(..).filter(|(id, _)| *id == 0);
+        assert_eq!(opened.map(|(_, more)| more).sum::<u32>(), 11_072);
+    }
+    post(&mut scene, 7, "/stream");
+    allow(&mut scene, 7, 0);
+    data(&mut scene, 7, false, 11_072);
+    assert_eq!(scene.pass(scene.limits.body_timeout), Expired::Early, "it could not send");
+    assert_eq!(scene.pass(scene.limits.body_timeout), Expired::Early, "it cannot send");
+    allow(&mut scene, 7, 100_000);
+    scene.read_on();
+    assert_eq!(scene.windows, [(0, 11_072)]);
+    assert_eq!(scene.pass(scene.limits.body_grace), Expired::Early, "it could not send until then");
+    let expired = scene.pass(scene.limits.body_timeout);
+    assert!(matches!(expired, Expired::Reject(_) | Expired::BodyFailed(_)), "{expired:?}");
+}
+
+/// Purpose: content for requests that were answered by their heads is ignored, whatever number of them is under way: a client
+/// that sends all heads before all content has done nothing wrong. Once, it lost its connection for that.
+#[test]
+fn content_behind_early_answers() {
+    const STREAMS: u32 = 128;
+    let mut scene = Scene::with(Limits::default());
+    scene.greet(&[]);
+    let mut next = 1;
+    for round in 0..10 {
+        let ids: Vec<u32> = (0..STREAMS).map(|n| next + 2 * n).collect();
+        next += 2 * STREAMS;
+        for &id in &ids {
+            post(&mut scene, id, "/unread");
+        }
+        let seen = scene.take();
+        let ended = |line: &&String| line.starts_with("RST_STREAM") && line.ends_with("NO_ERROR");
+        assert_eq!(seen.iter().filter(ended).count(), STREAMS as usize, "{round}: {seen:?}");
+        for &id in &ids {
+            data(&mut scene, id, false, 100);
+        }
+        for &id in &ids {
+            let trailers = scene.headers(id, true, &[(b"x-sum", b"7")]);
+            scene.receive(&trailers);
+        }
+        assert_eq!(scene.take(), Vec::<String>::new(), "{round}");
+        assert!(!scene.link.is_ending());
+    }
+}
+
+/// Purpose: a table that the client has made smaller is agreed upon in the next field block, also where that is one of trailers
+/// (RFC 7541 §4.2). The client's decoder would fail otherwise.
+#[test]
+fn a_smaller_table_before_trailers() {
+    let mut scene = Scene::open();
+    scene.get(1, "/later");
+    let Scene { server, link, limits, now, .. } = &mut scene;
+    let mut stream = server.stream(link, StreamId(1));
+    let no_fields = |_: &mut FieldBlock<'_>| {};
+    stream.respond(
+        200,
+        b"Thu, 01 Jan 1970 00:00:00 GMT",
+        limits,
+        *now,
+        no_fields,
+        Payload::Stream(None),
+    );
+    scene.flush();
+    scene.resize_table(0);
+    let Scene { server, link, limits, now, .. } = &mut scene;
+    let mut stream = server.stream(link, StreamId(1));
+    stream
+        .finish_body(limits, *now, |fields| fields.push("x-sum", b"7"))
+        .expect("no length was said");
+    scene.flush();
+    assert_eq!(scene.seen, ["HEADERS 1 200", "HEADERS 1 trailers end"]);
 }
 
 /// Purpose: content that nobody wants gives the connection's window back, whichever way it lost its reader.

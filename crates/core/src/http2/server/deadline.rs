@@ -1,5 +1,6 @@
 //! The deadlines of one connection. They are data: see `http1::deadline`.
 
+use core::mem;
 use core::time::Duration;
 
 use super::super::error::{Error, ErrorCode};
@@ -106,6 +107,17 @@ impl State {
         self.expire_body(link, now, limits).unwrap_or(of_all(Expired::Early))
     }
 
+    /// The peer could not send, as our window for the connection was shut: what other handlers do not read yet fills it.
+    fn restart_uploads(&mut self, now: Instant) {
+        for stream in self.streams.iter_mut() {
+            if let Some(upload) = &mut stream.upload
+                && !matches!(upload.kind, Kind::Closing)
+            {
+                upload.restart(now);
+            }
+        }
+    }
+
     /// Ends the upload that is too slow, or the tunnel that only the peer has not ended.
     fn expire_body(
         &mut self,
@@ -117,6 +129,10 @@ impl State {
         let (id, upload) = (stream.id, stream.upload.as_mut()?);
         if matches!(upload.kind, Kind::Closing) {
             self.reset(link, id, ErrorCode::NO_ERROR, now);
+            return None;
+        }
+        if mem::take(&mut self.was_shut) || self.window_in.available() == 0 {
+            self.restart_uploads(now);
             return None;
         }
         let is_collecting = matches!(upload.kind, Kind::Collecting(..));

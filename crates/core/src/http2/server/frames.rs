@@ -80,7 +80,7 @@ impl State {
         match frame {
             Frame::Settings(settings) => {
                 self.phase = Phase::Open;
-                self.on_settings(settings)?;
+                self.on_settings(&settings)?;
                 encode::settings_ack(link.output());
             }
             Frame::SettingsAck => self.is_settled = true,
@@ -107,22 +107,23 @@ impl State {
         Ok(())
     }
 
-    fn on_settings(&mut self, settings: Settings<'_>) -> Result<()> {
+    fn on_settings(&mut self, settings: &Settings<'_>) -> Result<()> {
+        let mut window = self.initial_window;
         for setting in settings.iter() {
             match setting {
                 Setting::HeaderTableSize(size) => self.fields_out.set_limit(size as usize),
                 Setting::MaxFrameSize(size) => self.frame_max = size,
-                Setting::InitialWindowSize(size) => {
-                    let old = mem::replace(&mut self.initial_window, size);
-                    if !self.streams.iter_mut().all(|stream| stream.window.resize(old, size)) {
-                        let code = ErrorCode::FLOW_CONTROL_ERROR;
-                        return Err(Error::connection(code, WINDOW_TOO_LARGE));
-                    }
-                }
+                Setting::InitialWindowSize(size) => window = size,
                 _ => {}
             }
         }
-        Ok(())
+        // Once, for the last of them: a frame has room for thousands, and there may be as many streams.
+        let old = mem::replace(&mut self.initial_window, window);
+        if old == window || self.streams.iter_mut().all(|stream| stream.window.resize(old, window))
+        {
+            return Ok(());
+        }
+        Err(Error::connection(ErrorCode::FLOW_CONTROL_ERROR, WINDOW_TOO_LARGE))
     }
 
     fn on_window(&mut self, id: u32, increment: u32) -> Result<()> {
@@ -182,7 +183,10 @@ impl State {
         }
         if id <= self.opened {
             return match self.on_closed(id)? {
-                Closed::ByUs => Ok(Found::Wait),
+                Closed::ByUs => {
+                    self.calm.control(now, &limits.http2)?; // Trailers, once for each stream.
+                    Ok(Found::Wait)
+                }
                 Closed::ByPeer => {
                     let reason = "HEADERS on a stream that is closed";
                     Err(Error::connection(ErrorCode::STREAM_CLOSED, reason))
@@ -226,7 +230,7 @@ impl State {
         now: Instant,
     ) -> Result<Found<'i>> {
         self.report.refused += 1;
-        if self.is_settled {
+        if self.is_settled || now >= self.settled_by {
             self.calm.reset(now, &limits.http2)?; // Before, it could not know.
         }
         self.send_reset(link, id, ErrorCode::REFUSED_STREAM);
@@ -395,7 +399,7 @@ impl State {
                     upload.max -= len;
                 }
                 if is_parked || upload.room == 0 || upload.held() > 0 {
-                    upload.held.extend_from_slice(piece);
+                    upload.hold(piece);
                     handed_on -= len as u32;
                 } else if len > 0 {
                     upload.room = upload.room.saturating_sub(piece.len());

@@ -27,6 +27,8 @@ pub struct Scratch {
     bytes: Vec<u8>,
     spans: Vec<Span>,
     facts: Facts,
+    /// Where the parts of a cookie stand that are still to be joined.
+    crumbs: Vec<(u32, u32)>,
     /// The trailers that are being handed out.
     pub(super) trailers: OwnedFields,
 }
@@ -78,6 +80,7 @@ impl Scratch {
     /// Fields of a head are next, or with `is_trailers` those of a trailer section.
     pub(super) fn begin(&mut self, limits: &Limits, is_trailers: bool) {
         self.spans.clear();
+        self.crumbs.clear();
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_MAX);
         let count_max = limits.header_count_max;
@@ -235,16 +238,32 @@ impl Scratch {
             return true;
         };
         let Some(span) = self.spans.get(index).copied() else { return false };
-        let (from, end) = (span.value as usize, (span.value + span.value_len) as usize);
-        if end < self.bytes.len() {
-            let at = self.bytes.len() as u32;
-            self.bytes.extend_from_within(from..end);
-            self.spans[index].value = at;
+        let end = (span.value + span.value_len) as usize;
+        if end < self.bytes.len() || !self.crumbs.is_empty() {
+            let part = self.append(value);
+            self.crumbs.push(part);
+        } else {
+            self.bytes.extend_from_slice(b"; ");
+            self.bytes.extend_from_slice(value);
+            self.spans[index].value_len += 2 + value.len() as u32;
         }
-        self.bytes.extend_from_slice(b"; ");
-        self.bytes.extend_from_slice(value);
-        self.spans[index].value_len += 2 + value.len() as u32;
         false
+    }
+
+    /// Joins the parts of a cookie between which other fields stood; all at once, so that no byte is copied twice.
+    #[cold]
+    fn join_cookie(&mut self) {
+        let Some(first) = self.facts.cookie.and_then(|index| self.spans.get_mut(index)) else {
+            return;
+        };
+        let at = self.bytes.len();
+        let of = |(from, len): (u32, u32)| from as usize..(from + len) as usize;
+        self.bytes.extend_from_within(of((first.value, first.value_len)));
+        for part in self.crumbs.drain(..) {
+            self.bytes.extend_from_slice(b"; ");
+            self.bytes.extend_from_within(of(part));
+        }
+        (first.value, first.value_len) = (at as u32, (self.bytes.len() - at) as u32);
     }
 
     /// All fields have come; with `is_too_large`, they exceeded their limit.
@@ -258,6 +277,9 @@ impl Scratch {
     ) -> Result<Decoded, &'static str> {
         if !self.facts.is_regular {
             self.authority();
+        }
+        if !self.crumbs.is_empty() {
+            self.join_cookie();
         }
         let Facts { content_length, expects_continue, priority, .. } = self.facts;
         if let Some(wrong) = self.facts.wrong {

@@ -211,7 +211,9 @@ impl State {
             return;
         }
         if let Some(trailers) = unsent.trailers.take() {
+            let fields_out = &mut self.fields_out;
             encode::headers(stream.id, true, self.frame_max, link.output(), |block| {
+                fields_out.begin(block);
                 block.extend_from_slice(&trailers);
             });
             has_ended = true;

@@ -1,6 +1,8 @@
 //! What does a server know of one HTTP/2 connection?
 
 use alloc::collections::VecDeque;
+use core::ops::RangeInclusive;
+use core::time::Duration;
 
 use super::super::block::Block;
 use super::super::encode;
@@ -17,8 +19,12 @@ use crate::link::Link;
 use crate::protocol::{Farewell, Report};
 use crate::time::Instant;
 
-/// Streams that we have reset and may still get frames of.
-const RESET_KEPT: usize = 32;
+/// How many streams that we have reset are remembered, at least and at most: frames of them may be on their way. It is twice
+/// as many as may be open, so that all of them can be reset while all before them still are sent.
+const RESET_KEPT: RangeInclusive<usize> = 32..=1024;
+
+/// A peer that has not acknowledged our settings for so long is taken to know them (`SETTINGS_TIMEOUT`, RFC 9113 §6.5.3).
+const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 /// `SETTINGS_NO_RFC7540_PRIORITIES` (RFC 9218 §2.1).
 const NO_OLD_PRIORITIES: Setting = Setting::Unknown(0x9, 1);
@@ -64,14 +70,16 @@ pub(super) struct State {
     pub(super) window_in: Window,
     /// Bytes of content sent, counted anew when they have shown that the client reads.
     pub(super) moved: usize,
-    /// The size that this window has when nothing is held, and bytes handed on since it was last opened.
-    window_size: u32,
+    /// Bytes handed on since this window was last opened.
     taken: u32,
     /// The peer's settings: the window of a new stream, and the size of a frame.
     pub(super) initial_window: u32,
     pub(super) frame_max: u32,
-    /// The peer knows our settings.
+    /// The window was shut, and so kept the peer from sending, since content was last found to be late.
+    pub(super) was_shut: bool,
+    /// The peer knows our settings, or is taken to know them from then on.
     pub(super) is_settled: bool,
+    pub(super) settled_by: Instant,
     /// Streams with something to hand on.
     pub(super) ready: VecDeque<u32>,
     /// How many streams have something unsent, and how much all of them.
@@ -82,8 +90,9 @@ pub(super) struct State {
     pub(super) calm: Calm,
     /// The last priority for a stream that was not open yet.
     pub(super) early_priority: Option<(u32, Priority)>,
-    /// Streams that we have reset, the oldest first.
+    /// Streams that we have reset, the oldest first, and how many are kept.
     reset: VecDeque<u32>,
+    reset_max: usize,
     /// Since when there is no stream.
     pub(super) since: Instant,
     pub(super) report: Report,
@@ -119,11 +128,12 @@ impl State {
             window_out: Window::default(),
             window_in: Window::default(),
             moved: 0,
-            window_size: WINDOW_DEFAULT,
             taken: 0,
             initial_window: WINDOW_DEFAULT,
             frame_max: FRAME_SIZE_DEFAULT,
+            was_shut: false,
             is_settled: false,
+            settled_by: Instant::MAX,
             ready: VecDeque::new(),
             waiting: 0,
             unsent: 0,
@@ -131,6 +141,7 @@ impl State {
             calm: Calm::NEW,
             early_priority: None,
             reset: VecDeque::new(),
+            reset_max: *RESET_KEPT.start(),
             since: now,
             report: Report::default(),
         }
@@ -154,6 +165,9 @@ impl State {
     /// The preface is complete: our settings are sent.
     pub(super) fn greet(&mut self, link: &mut Link, limits: &Limits, now: Instant) {
         self.phase = Phase::Settings;
+        self.settled_by = now + SETTLE_MAX;
+        let streams_max = limits.http2.streams_max as usize;
+        self.reset_max = (2 * streams_max).clamp(*RESET_KEPT.start(), *RESET_KEPT.end());
         let settings = [
             Setting::MaxConcurrentStreams(limits.http2.streams_max),
             Setting::InitialWindowSize(State::stream_window(limits)),
@@ -164,8 +178,7 @@ impl State {
         // What is not announced is off (RFC 8441 §3).
         let count = settings.len() - usize::from(!limits.http2.extended_connect);
         encode::settings(&settings[..count], link.output());
-        self.window_size = State::connection_window(limits);
-        let more = self.window_size - WINDOW_DEFAULT;
+        let more = State::connection_window(limits) - WINDOW_DEFAULT;
         if more > 0 && self.window_in.give(more) {
             encode::window_update(0, more, link.output());
         }
@@ -214,7 +227,7 @@ impl State {
             return;
         }
         encode::reset(id, code, link.output());
-        if self.reset.len() == RESET_KEPT {
+        if self.reset.len() == self.reset_max {
             self.reset.pop_front();
         }
         self.reset.push_back(id);
@@ -243,8 +256,11 @@ impl State {
     #[inline]
     pub(super) fn give_back(&mut self, link: &mut Link, bytes: u32) {
         self.taken += bytes;
-        if self.taken >= self.window_size / 2 && !link.is_ending() && self.phase == Phase::Open {
+        // At half of what is not held: streams whose handlers pause must not keep from the others what these have used.
+        let is_half = self.taken >= self.window_in.available();
+        if is_half && self.taken > 0 && !link.is_ending() && self.phase == Phase::Open {
             let taken = core::mem::take(&mut self.taken);
+            self.was_shut |= self.window_in.available() == 0;
             if self.window_in.give(taken) {
                 encode::window_update(0, taken, link.output());
             }

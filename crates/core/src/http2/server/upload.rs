@@ -98,6 +98,15 @@ impl Upload {
         self.held.len() - self.held_from
     }
 
+    /// Keeps `piece` until it may be handed on.
+    pub(super) fn hold(&mut self, piece: &[u8]) {
+        // What was handed on makes room. No byte moves before as many were handed on: it costs less than that.
+        if self.held_from >= self.held() {
+            self.held.drain(..core::mem::take(&mut self.held_from));
+        }
+        self.held.extend_from_slice(piece);
+    }
+
     /// The next piece of what is held, which is as good as handed on.
     pub(super) fn take_held(&mut self) -> core::ops::Range<usize> {
         let from = self.held_from;
