@@ -81,6 +81,20 @@ async fn repeat(mut incoming: BodyStream) -> Response {
     Response::new(StatusCode::OK).with_body(body)
 }
 
+/// Nine of them fill the output.
+static PAGE: [u8; 8_000] = [b'x'; 8_000];
+
+/// Answers with a piece, and never with the rest.
+async fn endless() -> Response {
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        if sender.send("begun").await.is_ok() {
+            sender.closed().await;
+        }
+    });
+    Response::new(StatusCode::OK).with_body(body)
+}
+
 async fn delay(Query(Time { ms }): Query<Time>) -> &'static str {
     tokio::time::sleep(Duration::from_millis(ms)).await;
     "late"
@@ -123,6 +137,8 @@ fn router() -> Router {
         .get("/version", version)
         .get("/many", many)
         .get("/whole", whole)
+        .get("/endless", endless)
+        .get("/page", || &PAGE[..])
         .get("/delay", delay)
         .get("/learns", learns)
         .post("/sum", sum)
@@ -132,10 +148,21 @@ fn router() -> Router {
 }
 
 fn with_client<T>(server: &Running, work: impl AsyncFnOnce(SendRequest<Bytes>) -> T) -> T {
+    with_windows(server, 65_535, work)
+}
+
+/// The same for a client that lets the server send `window` bytes ahead.
+fn with_windows<T>(
+    server: &Running,
+    window: u32,
+    work: impl AsyncFnOnce(SendRequest<Bytes>) -> T,
+) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("it is built").block_on(async {
         let stream = tokio::net::TcpStream::connect(server.address()).await.expect("it listens");
-        let (client, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(window).initial_connection_window_size(window);
+        let (client, connection) = builder.handshake(stream).await.expect("it speaks HTTP/2");
         let driving = tokio::spawn(async move {
             let _ = connection.await;
         });
@@ -263,6 +290,27 @@ on_each_transport! {
                 for answer in answers {
                     assert_eq!(content(answer).await.0, 200);
                 }
+            }
+        });
+    }
+
+    /// Purpose: requests that come while the output is full are served when it is sent, also where an answer goes on beside them:
+    /// they once waited until the client or that answer said something more.
+    fn requests_beside_an_endless_answer(transport) {
+        let server = start(router(), transport);
+        with_windows(&server, 1 << 20, async |client| {
+            let mut sender = client.clone().ready().await.expect("it is open");
+            let asked = sender.send_request(request(Method::GET, "/endless"), true).expect("open");
+            let mut endless = asked.0.await.expect("it answers").into_body();
+            assert_eq!(endless.data().await.expect("a piece").expect("a piece"), "begun");
+            let mut answers = Vec::new();
+            for _ in 0..100 {
+                let mut client = client.clone().ready().await.expect("it is open");
+                let asked = client.send_request(request(Method::GET, "/page"), true);
+                answers.push(asked.expect("open").0);
+            }
+            for answer in answers {
+                assert!(content(answer).await.1 == PAGE);
             }
         });
     }

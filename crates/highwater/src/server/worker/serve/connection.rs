@@ -31,6 +31,11 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         if channel.is_closing() || channel.has_ended() {
             return;
         }
+        if self.connection.streams.is_divided() {
+            // Before content that goes on for ever takes all the room again.
+            self.read_on();
+            self.at = self.connection.streams.first();
+        }
         let has_content = self.pump();
         let Connection { link, protocol, channel, .. } = &*self.connection;
         if has_content {
