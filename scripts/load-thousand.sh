@@ -30,7 +30,12 @@ taskset -c "$last" nice -n "$favoured" "$bin/highwater-arena" --listen "127.0.0.
   --patience 200ms &
 started+=($!)
 url="http://127.0.0.1:$port"
-until "$bin/highwater" load "$url/plaintext" --warmup 0s --duration 10ms --json >"$scratch/json" 2>/dev/null; do
+for ((tries = 0; ; tries++)); do
+  ! "$bin/highwater" load "$url/plaintext" --warmup 0s --duration 10ms --json >"$scratch/json" 2>"$scratch/said" || break
+  if [ "$tries" = 100 ] || ! kill -0 "${started[0]}" 2>/dev/null; then
+    printf 'load-thousand: %s does not answer: %s\n' "$url" "$(tail -n 1 "$scratch/said")" >&2
+    exit 1
+  fi
   sleep 0.1
 done
 

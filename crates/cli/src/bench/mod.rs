@@ -263,7 +263,7 @@ fn run_plan(args: &RunArgs) -> Result<u8, String> {
     }
     let ended = run::run(&mut record, &cpus, network, &out, &args.only)?;
     match args.json {
-        true => print(&format!("{}\n", summary(&record, ended))),
+        true => print(&format!("{}\n", summary(&record, ended == Ended::Complete))),
         false => print(&show::text(&record)),
     }
     if ended == Ended::Interrupted {
@@ -276,10 +276,10 @@ fn run_plan(args: &RunArgs) -> Result<u8, String> {
     Ok(u8::from(ended != Ended::Complete || !counts))
 }
 
-fn summary(record: &Record, ended: Ended) -> serde_json::Value {
+fn summary(record: &Record, is_complete: bool) -> serde_json::Value {
     json!({
         "plan": record.plan.name,
-        "complete": ended == Ended::Complete,
+        "complete": is_complete,
         "summaries": show::summaries(record),
         "steps": overload::judged(record),
         "signals": overload::signals(record),
@@ -353,7 +353,7 @@ fn compare(args: &CompareArgs) -> Result<u8, String> {
 fn show(args: &ShowArgs) -> Result<u8, String> {
     let record = Record::read(&args.record)?;
     match args.json {
-        true => print(&format!("{}\n", summary(&record, Ended::Complete))),
+        true => print(&format!("{}\n", summary(&record, run::is_complete(&record)))),
         false => print(&show::text(&record)),
     }
     Ok(0)

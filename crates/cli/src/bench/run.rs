@@ -87,6 +87,12 @@ pub(super) fn run(
     })
 }
 
+/// Whether a record has every row of its plan, and none of them is void.
+pub(super) fn is_complete(record: &Record) -> bool {
+    let cells: Vec<&Cell> = record.plan.cells.iter().collect();
+    missing(record, &record.plan, &cells) == 0 && record.rows().all(Row::is_ok)
+}
+
 /// The number of rows still to measure, without extra rounds for missing pairs.
 fn missing(record: &Record, plan: &Plan, cells: &[&Cell]) -> usize {
     let rows = |cell: &&Cell| {

@@ -34,7 +34,7 @@ const TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::fr
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     highwater guard --port 80\n  \
-    highwater guard --port 3000 --metrics http://127.0.0.1:3000/metrics\n  \
+    highwater guard --port 3000 --metrics http://127.0.0.1:9100/metrics\n  \
     highwater guard --port 80 --prometheus http://127.0.0.1:9090 \\\n    \
         --query 'sum(rate(nginx_http_requests_total[5s]))'\n  \
     highwater guard --port 80 --limit 200 --mechanism nft")]

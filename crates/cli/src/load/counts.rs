@@ -59,8 +59,9 @@ pub(crate) struct Counts {
     pub(crate) sent: u64,
     /// 2xx.
     pub(crate) ok: u64,
-    /// 2xx within the deadline.
+    /// 2xx within the deadline, and beyond it.
     pub(crate) good: u64,
+    pub(crate) late: u64,
     /// Other answers.
     pub(crate) non_2xx: u64,
     /// Answers, 2xx or not, that were not what was expected.
@@ -94,8 +95,9 @@ impl Counts {
     #[inline]
     pub(crate) fn count(&mut self, outcome: Outcome, in_time: bool) {
         let field = match outcome {
-            Outcome::Answered(200..=299) => {
+            Outcome::Answered(200..=299) | Outcome::Message => {
                 self.good += u64::from(in_time);
+                self.late += u64::from(!in_time);
                 &mut self.ok
             }
             Outcome::Answered(_) => &mut self.non_2xx,
@@ -111,10 +113,6 @@ impl Counts {
             Outcome::Handshake => &mut self.handshakes,
             Outcome::StreamReset => &mut self.stream_resets,
             Outcome::StreamRefused => &mut self.streams_refused,
-            Outcome::Message => {
-                self.good += u64::from(in_time);
-                &mut self.ok
-            }
             Outcome::WrongMessage => {
                 self.bad += 1;
                 &mut self.ok
@@ -132,6 +130,7 @@ impl Counts {
         self.sent += other.sent;
         self.ok += other.ok;
         self.good += other.good;
+        self.late += other.late;
         self.non_2xx += other.non_2xx;
         self.bad += other.bad;
         self.refused += other.refused;

@@ -108,7 +108,7 @@ fn ends(outcome: &Outcome) -> Value {
         "unfinished": tally.open,
         "ok": counts.ok,
         "good": counts.good,
-        "late": counts.ok - counts.good,
+        "late": counts.late,
         "non_2xx": counts.non_2xx,
         "bad_responses": counts.bad,
         "bad_response_reasons": tally.reasons,

@@ -177,8 +177,8 @@ impl Outcome {
             return Some((UNEXPECTED, what));
         }
         let limits = self.limits(args);
-        let is_limited = !limits.is_empty() && (args.rate.is_some() || args.strict);
-        if is_limited {
+        let has_failed_here = counts.no_port + counts.failed > 0;
+        if has_failed_here || (!limits.is_empty() && (args.rate.is_some() || args.strict)) {
             return Some((LIMITED, limits.join("; ")));
         }
         let notes = self.notes(args);

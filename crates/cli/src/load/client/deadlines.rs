@@ -6,7 +6,7 @@ use highwater_core::driver::Wait;
 use highwater_core::time::Instant;
 
 use super::super::counts::Outcome;
-use super::{Core, State};
+use super::{Core, LINGERING_MAX, State};
 
 /// How soon it looks again at connections that are being closed, while others wait for their places.
 const CLOSING_TICK: Duration = Duration::from_millis(1);
@@ -27,6 +27,16 @@ impl Core {
                 self.close(index);
             }
         }
+    }
+
+    /// Whether one more connection may wait for the server to close it first. Those that it has closed leave the list.
+    pub(super) fn has_room_to_linger(&mut self) -> bool {
+        while let Some(&(_, index, serial)) = self.lingering.front()
+            && self.connections[index as usize].serial != serial
+        {
+            self.lingering.pop_front();
+        }
+        self.lingering.len() < LINGERING_MAX
     }
 
     fn on_timer(&mut self, index: u32, serial: u32, now: Instant) {

@@ -7,7 +7,7 @@ use highwater_sys::dial::{Arrival, Event, Failure};
 use super::super::counts::Outcome;
 use super::super::expect::{Check, Expect};
 use super::super::wire::{Happened, MESSAGE};
-use super::{AWAY, Core, KERNEL_TICK, LINGER, LINGERING_MAX, State, Todo};
+use super::{AWAY, Core, KERNEL_TICK, LINGER, State, Todo};
 
 impl Core {
     #[inline]
@@ -147,6 +147,7 @@ impl Core {
     #[inline]
     fn on_answer(&mut self, index: u32, answer: End, arrived: Instant, now: Instant) {
         let outcome = self.judge(index, answer.status);
+        let lingers = !answer.keep_alive && self.has_room_to_linger();
         let connection = &mut self.connections[index as usize];
         self.tally.ended(connection.request as usize, connection.due.intended, arrived, outcome);
         connection.owed -= 1;
@@ -164,7 +165,7 @@ impl Core {
         } else {
             self.demand.answered();
         }
-        if !answer.keep_alive && self.lingering.len() < LINGERING_MAX {
+        if lingers {
             connection.state = State::Lingering;
             self.lingering.push_back((now + LINGER, index, connection.serial));
             self.alive -= 1;

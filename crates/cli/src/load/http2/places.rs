@@ -67,12 +67,37 @@ impl Places {
         !self.ready.is_empty() || !self.lost.is_empty()
     }
 
-    /// The request of a place has failed, or its connection could not be made.
+    /// The request of a place has failed, or its connection could not be made; but not a request that goes to another one.
     pub(super) fn lose(&mut self, index: u32, outcome: Outcome) {
+        if self.homeless.contains(&index) {
+            return;
+        }
         let place = self.at(index);
         let was = std::mem::replace(&mut place.state, State::Idle);
         if !matches!(was, State::Free | State::Idle) {
             self.lost.push((index, outcome));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a request that goes to another connection is not lost with the one that told it to go, also when both happen in
+    /// one turn. Once, it was counted as cut off, and sent again all the same.
+    #[test]
+    fn a_request_that_moves_is_not_lost() {
+        let mut places = Places::default();
+        let (moves, stays) = (places.take(), places.take());
+        for place in [moves, stays] {
+            places.at(place).state = State::Waiting;
+        }
+        places.homeless.push(moves);
+        for place in [moves, stays] {
+            places.lose(place, Outcome::Truncated);
+        }
+        assert_eq!(places.lost, [(stays, Outcome::Truncated)]);
+        assert_eq!(places.at(moves).state, State::Waiting);
     }
 }

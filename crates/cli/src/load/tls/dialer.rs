@@ -125,8 +125,8 @@ impl Sessions {
         while !bytes.is_empty() {
             let alpn = self.alpn;
             let Some(session) = self.at(id.0) else { return };
-            // Reading from memory does not fail, but rustls refuses bytes after the end.
-            if session.tls.read_tls(&mut bytes).is_err() {
+            // Reading from memory does not fail, but rustls refuses bytes after the end, or takes none of them.
+            if session.tls.read_tls(&mut bytes).unwrap_or(0) == 0 {
                 return;
             }
             let state = match session.tls.process_new_packets() {
