@@ -38,9 +38,12 @@ run() {
 }
 
 await() {
+  local process
   for _ in {1..600}; do
     ! curl --silent --fail --output /dev/null "$1" || return 0
-    kill -0 "${processes[@]}" 2>/dev/null || break
+    for process in "${processes[@]}"; do
+      kill -0 "$process" 2>/dev/null || break 2
+    done
     sleep 0.1
   done
   tail -n 5 "$logs"/*.log >&2

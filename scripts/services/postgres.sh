@@ -56,6 +56,7 @@ choose_data() {
     as_postgres test -w "$dir" || {
       dir=/var/tmp/highwater-services-$(echo "$root" | cksum | cut -d' ' -f1)/postgres
       mkdir -p "$dir"
+      chmod 711 "$(dirname "$dir")" # Whatever the umask of root is.
       chown postgres:postgres "$dir"
     }
   fi
