@@ -25,6 +25,7 @@ mod files;
 mod heads;
 mod http2;
 mod idempotency;
+mod kept_bodies;
 mod large_bodies;
 mod layers;
 mod multipart;

@@ -224,6 +224,7 @@ impl Exchange {
         ready: Instant,
         unmatched: u16,
     ) {
+        debug_assert!(self.feed.is_none(), "the body of the request before is over");
         self.target = Some(target);
         self.endpoint = target.endpoint().unwrap_or(unmatched);
         self.named.method = head.method();

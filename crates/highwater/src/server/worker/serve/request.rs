@@ -283,6 +283,10 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             return self.exchange().wait_for(outcome.take(), permit.take());
         };
         if matches!(rest, Rest::None) && !is_known {
+            let (.., exchange) = self.exchanges.get_mut(self.at);
+            if exchange.feed.is_some() {
+                exchange.feed = None; // Its reader outlives the handler, and must not get what the next request brings.
+            }
             if !outcome.owns_nothing() {
                 self.is_dropping = true; // A panic is caught once for all requests of a delivery, as elsewhere here.
                 **outcome = Outcome::NOTHING;
