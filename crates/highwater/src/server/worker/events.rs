@@ -181,9 +181,10 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
 
     #[inline(never)]
     fn expire_due(&mut self) {
-        let due = self.agenda.take_due(self.parts.turn.looked_at);
+        let now = self.parts.turn.looked_at;
+        let due = self.agenda.take_due(now);
         for &token in &due {
-            if let Some(id) = self.connections.fired(token) {
+            if let Some(id) = self.connections.fired(token, now) {
                 self.connection(id).expire();
             }
         }
