@@ -248,6 +248,8 @@ impl WorkerGate {
     /// This worker's part of the refusals before any worker, since the last call.
     pub(crate) fn take_refused(&mut self) -> u32 {
         let refused = self.bound.refused.load(Relaxed);
+        // Somebody may have set the counter of a firewall's rule to zero.
+        self.refused = self.refused.min(refused);
         let since = (refused - self.refused) / u64::from(self.workers);
         // The remainder of the division is taken into account the next time.
         self.refused += since * u64::from(self.workers);

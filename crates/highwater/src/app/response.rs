@@ -328,6 +328,9 @@ impl Response {
         } else if let Some(problem) = self.problem(asked.is_head) {
             return Err(Error::internal(problem));
         }
+        if asked.is_head && self.framed && self.body.is_empty() {
+            self.measure();
+        }
         self.remove_framing();
         Ok(())
     }
@@ -369,11 +372,19 @@ impl Response {
         self.check_length()
     }
 
+    /// An answer to HEAD has no content, and may say how long it would be: that is sent, not 0 (RFC 9110 §8.6).
+    #[cold]
+    fn measure(&mut self) {
+        let field = self.headers.iter().find(|(name, _)| *name == header::CONTENT_LENGTH);
+        if let Some(length) = field.and_then(|(_, value)| length(value)) {
+            (_, self.body) = Body::channel(); // Nobody asks for its content.
+            self.body.set_length(length);
+        }
+    }
+
     fn check_length(&mut self) -> Option<String> {
         for (_, value) in self.headers.iter().filter(|(name, _)| *name == header::CONTENT_LENGTH) {
-            let digits =
-                value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-            let said: Option<u64> = digits.and_then(|digits| digits.parse().ok());
+            let said = length(value);
             if let Some(said) = said {
                 self.body.set_length(said);
             }
@@ -455,6 +466,12 @@ pub(crate) struct Asked<'a> {
 /// The members of a list in a field's value.
 fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+}
+
+/// What a `Content-Length` says.
+fn length(value: &HeaderValue) -> Option<u64> {
+    let digits = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    digits.and_then(|digits| digits.parse().ok())
 }
 
 /// Whether the connection writes a field, because only it knows the value.

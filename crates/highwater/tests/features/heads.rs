@@ -137,3 +137,27 @@ fn keys_are_checked_and_hidden() {
     let client = highwater::testing::Setup::new(router).header("cookie", "user=secret").start();
     assert_eq!(client.get("/").text(), "SignedCookies {\"user\"}");
 }
+
+/// Purpose: an answer to HEAD says the length that its handler knows, and none where content is sent in its place (RFC 9110 §8.6).
+/// Once, it said 0, which caches take for the length of the resource.
+#[test]
+fn the_length_of_what_head_does_not_send() {
+    let known = || highwater::Response::new(StatusCode::OK).with_header("content-length", "1234");
+    let malformed =
+        || highwater::Response::new(StatusCode::OK).with_header("content-length", "12x");
+    let router = Router::new().on(&[highwater::Method::HEAD], "/known", known).on(
+        &[highwater::Method::HEAD],
+        "/malformed",
+        malformed,
+    );
+    let client = highwater::testing::Client::new(router);
+    let ask = |path: &str| client.request(highwater::Method::HEAD, path).send();
+    assert_eq!(ask("/known").header("content-length"), Some("1234"));
+    assert_eq!(ask("/malformed").header("content-length"), Some("0"));
+    assert!(ask("/known").body.is_empty());
+    let http2 = client.http2();
+    assert_eq!(
+        http2.request(highwater::Method::HEAD, "/known").send().header("content-length"),
+        Some("1234")
+    );
+}

@@ -20,6 +20,7 @@ mod awaited;
 mod cached_and_guarded;
 mod compression;
 mod csv;
+mod disconnected;
 mod embedded;
 mod files;
 mod heads;

@@ -181,9 +181,7 @@ impl Queue {
         state.gathered = BytesMut::new();
         state.trailers = None;
         state.buffered = 0;
-        if state.end.is_none() {
-            wake(&state.writer);
-        }
+        wake(&state.writer); // Also behind the end: whoever sends may wait for the reader to go.
     }
 }
 

@@ -328,8 +328,9 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         let kept = self.exchange.permit.take();
         self.exchange.end_task();
         self.exchange.permit = kept;
-        if self.stream.is_reply_owed() {
-            self.answer(response);
+        match self.stream.is_reply_owed() {
+            true => self.answer(response),
+            false => drop_guarded(response), // What is in it may be the application's.
         }
     }
 }

@@ -81,15 +81,20 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         self.connection.link.on_hang_up(self.parts.turn.now);
         let mut n = 0;
         while self.turn_to(n) {
-            if let Some(disconnected) = self.exchange().exchange.disconnected.get() {
-                disconnected.tell();
-            }
+            self.tell_disconnected();
             n += 1;
         }
         if self.connection.channel.is_waiting() {
             self.connection.link.abort(); // Nobody will complete the handshake.
         }
         self.touch();
+    }
+
+    /// The handler of the exchange learns that its client has left, if it asked.
+    pub(super) fn tell_disconnected(&mut self) {
+        if let Some(disconnected) = self.exchange().exchange.disconnected.get() {
+            disconnected.tell();
+        }
     }
 
     /// The peer has finished sending, and all that it sent has been received.

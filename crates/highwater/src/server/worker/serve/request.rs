@@ -280,7 +280,11 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         // By reference: a response is a hundred bytes, and moving it is measurable.
         let (rest, is_known) = self.exchange().encode_at_once(outcome);
         let Some(rest) = rest else {
-            return self.exchange().wait_for(outcome.take(), permit.take());
+            self.exchange().wait_for(outcome.take(), permit.take());
+            if self.connection.link.has_hung_up() {
+                self.tell_disconnected(); // The client may have left before there was anybody to tell.
+            }
+            return;
         };
         if matches!(rest, Rest::None) && !is_known {
             let (.., exchange) = self.exchanges.get_mut(self.at);

@@ -1,0 +1,38 @@
+//! Handlers learn that their clients have left, whenever that was.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use highwater::server::TransportChoice;
+use highwater::{Disconnected, Router};
+
+use crate::served::{HANG, start};
+use crate::transports::on_each_transport;
+
+on_each_transport! {
+    /// Purpose: a handler that begins when its client has already left learns it, too. Once, only handlers that ran at that
+    /// moment did, and others worked to their end.
+    fn a_client_that_left_before(transport) {
+        let (told, heard) = mpsc::channel();
+        let learn = move |disconnected: Disconnected| {
+            let told = told.clone();
+            async move {
+                disconnected.await;
+                let _ = told.send(());
+                "gone"
+            }
+        };
+        let slow = async || {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            "slow"
+        };
+        let server = start(Router::new().get("/slow", slow).get("/learn", learn), transport);
+        let mut stream = TcpStream::connect(server.address()).expect("it listens");
+        let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+        stream.write_all((ask("/slow") + &ask("/learn")).as_bytes()).expect("it is open");
+        stream.shutdown(Shutdown::Write).expect("it is open");
+        heard.recv_timeout(HANG).expect("the second handler learns it");
+    }
+}
