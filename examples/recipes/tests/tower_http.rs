@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use highwater::http::{self, HeaderName, HeaderValue, header};
+use highwater::sse::{Event, Sse};
 use highwater::testing::{Client, Response};
 use highwater::tower::Body;
 use highwater::{Bytes, Extension, HeaderMap, Method, Response as Answer, Router, StatusCode};
@@ -478,4 +479,27 @@ where
 fn own_layer() {
     let client = within!(tower_layer::layer_fn(Shout));
     assert_eq!(client.get("/").header("x-test"), Some("LOUD"));
+}
+
+/// Purpose: a stream of events ends when its server drains, also where a layer has wrapped it. Once, it was cut off when the drain
+/// had waited for it to its end.
+#[test]
+fn events_end_at_a_drain() {
+    let ticks = async || {
+        Sse::run(|mut events| async move {
+            while events.send(Event::data("tick")).await.is_ok() {
+                tokio::time::sleep(SECOND).await;
+            }
+        })
+    };
+    let routes = || Router::new().get("/ticks", ticks);
+    for router in [routes(), routes().layer(trace::TraceLayer::new_for_http())] {
+        let client = Client::new(router);
+        let mut events = client.events("/ticks");
+        assert!(events.next().is_some());
+        client.drain();
+        assert!(events.has_ended());
+        client.advance(SECOND);
+        assert_eq!(client.connections(), 0);
+    }
 }

@@ -26,7 +26,7 @@ impl App {
         if values.is_empty() && layers.is_empty() && !self.awaits_pool() {
             return Ok(None);
         }
-        Ok(Some(WorkerContext::new(values, layers, submit)))
+        Ok(Some(WorkerContext::new(values, layers, (submit, self.draining()))))
     }
 
     /// Makes the layers' values on this worker, each once: a nested router repeats the layers of its parents.

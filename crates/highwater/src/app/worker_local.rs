@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
+use super::draining::Draining;
 use super::error::{BoxError, Error};
 use super::extract::{FromRequest, Requirements};
 use super::guard::{drop_guarded, guarded};
@@ -328,6 +329,7 @@ pub(crate) struct WorkerContext {
     layers: Vec<LayerLocal>,
     at_turn_end: Vec<BoundHook>,
     submit: Submit,
+    draining: Draining,
 }
 
 /// The values are the application's, and a panic in their `Drop` is not a failure of the worker that has ended.
@@ -353,13 +355,17 @@ impl Drop for Entered {
 
 impl WorkerContext {
     /// The context of a worker that owns these values.
-    pub(super) fn new(made: Vec<MadeLocal>, layers: Vec<LayerLocal>, submit: Submit) -> Rc<Self> {
+    pub(super) fn new(
+        made: Vec<MadeLocal>,
+        layers: Vec<LayerLocal>,
+        (submit, draining): (Submit, Draining),
+    ) -> Rc<Self> {
         let (mut values, mut at_turn_end) = (Vec::new(), Vec::new());
         for MadeLocal { id, made } in made {
             values.push((id, made.value));
             at_turn_end.extend(made.at_turn_end);
         }
-        let context = Rc::new(WorkerContext { values, layers, at_turn_end, submit });
+        let context = Rc::new(WorkerContext { values, layers, at_turn_end, submit, draining });
         let _ = ALL.try_with(|all| {
             let mut all = all.borrow_mut();
             all.retain(|other| other.strong_count() > 0);
@@ -371,6 +377,12 @@ impl WorkerContext {
     /// The context of the worker that is in a turn on this thread.
     pub(super) fn current() -> Option<Rc<WorkerContext>> {
         CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+    }
+
+    /// The signal of the server whose worker is in a turn on this thread: for content that layers have wrapped, so that its
+    /// worker does not know it.
+    pub(crate) fn draining() -> Option<Draining> {
+        WorkerContext::current().map(|context| context.draining.clone())
     }
 
     /// A clone of the value of the layer `key` on this worker. Tasks that the application has spawned run between

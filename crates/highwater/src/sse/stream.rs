@@ -9,13 +9,15 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::KEEP_ALIVE;
-use crate::app::{BodyStream, BoxError, Content, Draining, Finish, GuardedFuture};
+use crate::app::{BodyStream, BoxError, Content, Draining, Finish, GuardedFuture, WorkerContext};
 
 /// The comment that keeps a silent connection alive.
 const COMMENT: bytes::Bytes = bytes::Bytes::from_static(b":\n\n");
 
 /// What a source of events yields.
 type Piece = Result<bytes::Bytes, BoxError>;
+
+type Drained = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A stream of events as content.
 pub(super) struct Bytes {
@@ -26,7 +28,7 @@ pub(super) struct Bytes {
     sent_at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
     /// Ready when the server drains.
-    drained: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    drained: Option<Drained>,
     has_ended: bool,
 }
 
@@ -47,6 +49,9 @@ impl Bytes {
     }
 
     fn is_drained(&mut self, context: &mut Context<'_>) -> bool {
+        if self.drained.is_none() {
+            self.drained = WorkerContext::draining().map(ready_at);
+        }
         self.drained.as_mut().is_some_and(|drained| drained.as_mut().poll(context).is_ready())
     }
 
@@ -97,8 +102,12 @@ impl Stream for Bytes {
 
 impl Content for Bytes {
     fn ends_with(mut self: Pin<&mut Self>, draining: Draining) {
-        self.drained = Some(Box::pin(async move { draining.begun().await }));
+        self.drained = Some(ready_at(draining));
     }
+}
+
+fn ready_at(draining: Draining) -> Drained {
+    Box::pin(async move { draining.begun().await })
 }
 
 /// A stream whose items are converted.
