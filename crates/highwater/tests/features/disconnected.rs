@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use highwater::server::TransportChoice;
-use highwater::{Disconnected, Router};
+use highwater::{Disconnected, Handler as _, Router, blocking};
 
 use crate::served::{HANG, start};
 use crate::transports::on_each_transport;
@@ -34,5 +34,24 @@ on_each_transport! {
         stream.write_all((ask("/slow") + &ask("/learn")).as_bytes()).expect("it is open");
         stream.shutdown(Shutdown::Write).expect("it is open");
         heard.recv_timeout(HANG).expect("the second handler learns it");
+    }
+
+    /// Purpose: a detached handler that blocks is waited for at a drain, although its client has left. Once, only one that awaits
+    /// was, and a process that ended took the other's work with it.
+    fn detached_work_is_waited_for(transport) {
+        let (told, heard) = mpsc::channel();
+        let work = move || {
+            told.send("begun").expect("somebody listens");
+            std::thread::sleep(Duration::from_millis(300));
+            told.send("done").expect("somebody listens");
+            "done"
+        };
+        let mut server = start(Router::new().get("/", blocking(work).detached()), transport);
+        let mut stream = TcpStream::connect(server.address()).expect("it listens");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("it is open");
+        assert_eq!(heard.recv_timeout(HANG), Ok("begun"));
+        drop(stream);
+        server.stop().expect("it stops");
+        assert_eq!(heard.try_recv(), Ok("done"));
     }
 }

@@ -153,6 +153,7 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
     #[inline(never)]
     fn advance_tasks(&mut self, mut woken: Vec<WokenTask>, mut done: Vec<Done>) {
         for done in done.drain(..) {
+            self.parts.tasks.detached_jobs -= u32::from(done.is_detached);
             // The connection is gone, so the answer is dropped.
             if let Some(mut at) = self.named(done.exchange) {
                 at.job_done(done);

@@ -21,6 +21,8 @@ pub(super) struct Done {
     pub(super) exchange: ExchangeId,
     /// Which of the worker's jobs it was: the connection may have another request by now.
     pub(super) job: u64,
+    /// Its handler is detached.
+    pub(super) is_detached: bool,
     /// It has waited too long for a thread, and was not begun.
     pub(super) is_refused: bool,
     /// `Err` if the job panicked; `None` if it was refused, or panicked outside of the handler.

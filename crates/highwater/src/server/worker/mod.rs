@@ -333,7 +333,8 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
     /// Whether draining has finished: nothing is left to do.
     pub(crate) fn is_drained(&self) -> bool {
         let WorkerState { acceptor, parts, .. } = &self.state;
-        acceptor.is_draining() && acceptor.count() == 0 && parts.tasks.detached.is_empty()
+        let has_work = !parts.tasks.detached.is_empty() || parts.tasks.detached_jobs > 0;
+        acceptor.is_draining() && acceptor.count() == 0 && !has_work
     }
 
     /// Cuts every connection that is left. Returns how many of them were not answered to the end.

@@ -23,6 +23,8 @@ pub(super) struct Tasks {
     turn_waker: Waker,
     /// Jobs handed to the pool so far.
     jobs: u64,
+    /// Those of detached handlers that are not done: a drain waits for them, also where their clients have left.
+    pub(super) detached_jobs: u32,
     /// Exchanges that wait for a future, which may be waiting for the runtime.
     awaiting: u32,
     woken: Vec<WokenTask>,
@@ -38,6 +40,7 @@ impl Tasks {
             detached: DetachedTasks::default(),
             runtime: Runtime::Running,
             jobs: 0,
+            detached_jobs: 0,
             awaiting: 0,
             woken: Vec::new(),
             done: Vec::new(),

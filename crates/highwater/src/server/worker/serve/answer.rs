@@ -31,14 +31,16 @@ struct Delivery {
     inbox: Arc<Inbox>,
     exchange: ExchangeId,
     job: u64,
+    is_detached: bool,
     is_refused: bool,
     response: Option<Guarded<Result<Response, Panic>>>,
 }
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        let Delivery { exchange, job, is_refused, .. } = *self;
-        self.inbox.deliver(Done { exchange, job, is_refused, response: self.response.take() });
+        let Delivery { exchange, job, is_detached, is_refused, .. } = *self;
+        let response = self.response.take();
+        self.inbox.deliver(Done { exchange, job, is_detached, is_refused, response });
     }
 }
 
@@ -244,7 +246,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
             }
             let is_refused = begin == Begin::Refuse;
             let mut delivery =
-                Delivery { inbox, exchange, job: number, is_refused, response: None };
+                Delivery { inbox, exchange, job: number, is_detached, is_refused, response: None };
             if is_refused {
                 return;
             }
@@ -262,6 +264,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
             self.report_failure(&mut response);
             return Err(response);
         }
+        tasks.detached_jobs += u32::from(is_detached);
         Ok(Task::Offloaded { job: number, _ticket: ticket })
     }
 
