@@ -21,7 +21,8 @@ pub struct Ceiling(Box<dyn FixedCeiling>);
 
 impl Ceiling {
     /// Refuses connections to `address` beyond `limit`, in this thread's network namespace. An unspecified
-    /// address means every address of its family (nftables: `[::]` is IPv4's as well).
+    /// address means every address of its family; `[::]` is IPv4's as well. iptables counts each family for itself, so
+    /// that each may have `limit` connections there.
     ///
     /// [`GateChoice::Auto`] is [`GateChoice::Nft`].
     ///

@@ -1,11 +1,16 @@
-//! A ceiling made of an iptables rule: for comparisons, and for machines without nftables.
+//! A ceiling made of iptables rules: for comparisons, and for machines without nftables.
+//!
+//! iptables has a tool for each family, with rules of its own. A listener on the wildcard of IPv6 takes IPv4, too, so a gate
+//! there is a rule in each of the two. Each counts its own family's connections: together they admit up to twice the limit.
 //!
 //! Such a rule has no owner and stays until it is removed. A watcher removes it: a shell that waits for the
 //! end of a pipe from this process, and then deletes the rule, however the process ended. If the watcher was
-//! killed, too, the next gate finds the rule by its comment, which names its process, and deletes it.
+//! killed, too, or could not get the lock of the rules, the next gate finds the rule by its comment, which names its
+//! process, and deletes it.
 
+use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
@@ -18,43 +23,102 @@ const TAG: &str = "highwater-gate/";
 /// Waits for the end of its input, then runs its arguments. It ignores a Ctrl-C.
 const WATCH: &str = "trap '' INT TERM HUP; read -r _; exec \"$@\"";
 
+/// The tools, for IPv4 and for IPv6.
+const V4: &str = "iptables";
+const V6: &str = "ip6tables";
+
 #[derive(Debug)]
 pub(super) struct Iptables {
-    tool: &'static str,
-    tag: String,
-    watcher: Child,
+    /// One for each family that the address takes.
+    rules: Vec<Rule>,
     counted: Counted,
 }
 
 impl Iptables {
     pub(super) fn open(address: SocketAddr, limit: u32) -> io::Result<Iptables> {
-        let tool = if address.ip().to_canonical().is_ipv4() { "iptables" } else { "ip6tables" };
+        let mut rules = Vec::new();
+        for tool in tools(address) {
+            match Rule::insert(tool, address, limit) {
+                Ok(rule) => rules.push(rule),
+                // Half a gate is none; but where nobody can connect by IPv6, nothing is missing.
+                Err(_) if *tool == V6 && !rules.is_empty() && !has_ipv6() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Iptables { rules, counted: Counted::default() })
+    }
+}
+
+/// The tools whose rules cover an address.
+fn tools(address: SocketAddr) -> &'static [&'static str] {
+    match address.ip().to_canonical() {
+        IpAddr::V4(_) => &[V4],
+        IpAddr::V6(ip) if ip.is_unspecified() => &[V4, V6],
+        IpAddr::V6(_) => &[V6],
+    }
+}
+
+/// Whether any interface of this network namespace has an IPv6 address; the list is missing if the kernel has no IPv6.
+fn has_ipv6() -> bool {
+    fs::read("/proc/net/if_inet6").is_ok_and(|list| !list.is_empty())
+}
+
+/// A rule of one family, and what removes it.
+#[derive(Debug)]
+struct Rule {
+    tool: &'static str,
+    tag: String,
+    watcher: Child,
+}
+
+impl Rule {
+    fn insert(tool: &'static str, address: SocketAddr, limit: u32) -> io::Result<Rule> {
         remove_stale(tool)?;
-        let tag = format!("{TAG}{}", Owner::current()?);
-        let rule = rule(address, limit, &tag);
+        // With the address, so that the rules of a server's other addresses have other tags.
+        let tag = format!("{TAG}{}/{address}", Owner::current()?);
+        let words = words(address, limit, &tag);
         // The watcher first: no rule may exist without one.
         let watcher = firewall::tool("sh")?
             .args(["-c", WATCH, "sh"])
             .arg(firewall::path(tool)?)
             .args(["-w", "5", "-D", "INPUT"])
-            .args(&rule)
+            .args(&words)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()
             .map_err(|error| firewall::missing("sh", &error))?;
-        let gate = Iptables { tool, tag, watcher, counted: Counted::default() };
+        let rule = Rule { tool, tag, watcher };
         let mut insert = vec!["-w", "5", "-I", "INPUT"];
-        insert.extend(rule.iter().map(String::as_str));
+        insert.extend(words.iter().map(String::as_str));
         firewall::run(tool, &insert)?;
-        Ok(gate)
+        Ok(rule)
+    }
+
+    /// How many connections it has refused.
+    fn refused(&self) -> io::Result<u64> {
+        let rules = firewall::run(self.tool, &["-w", "5", "-nvxL", "INPUT"])?;
+        // To its end: the tag of port 8080 begins like that of port 80.
+        let tag = format!("{} ", self.tag);
+        let ours = rules.lines().find(|rule| rule.contains(&tag));
+        let packets = ours.and_then(|rule| rule.split_whitespace().next()?.parse().ok());
+        packets.ok_or_else(|| {
+            let tool = self.tool;
+            io::Error::other(format!("our {tool} rule is gone: it was removed from outside"))
+        })
     }
 }
 
-/// The match and the target of the rule. A listener on the IPv6 wildcard takes IPv4, too, which this rule
-/// does not match: each of the two tools handles one family.
-fn rule(address: SocketAddr, limit: u32, tag: &str) -> Vec<String> {
+impl Drop for Rule {
+    fn drop(&mut self) {
+        drop(self.watcher.stdin.take());
+        let _ = self.watcher.wait();
+    }
+}
+
+/// The match and the target of a rule.
+fn words(address: SocketAddr, limit: u32, tag: &str) -> Vec<String> {
     let mut rule: Vec<String> = Vec::new();
     let mut push = |words: &str| rule.extend(words.split(' ').map(str::to_owned));
     push("-p tcp");
@@ -143,22 +207,8 @@ impl FixedCeiling for Iptables {
     }
 
     fn counts(&mut self) -> io::Result<Counts> {
-        let (tool, tag) = (self.tool, &self.tag);
-        self.counted.or_read(|| {
-            let rules = firewall::run(tool, &["-w", "5", "-nvxL", "INPUT"])?;
-            let ours = rules.lines().find(|rule| rule.contains(tag.as_str()));
-            let packets = ours.and_then(|rule| rule.split_whitespace().next()?.parse().ok());
-            packets.ok_or_else(|| {
-                io::Error::other("our iptables rule is gone: it was removed from outside")
-            })
-        })
-    }
-}
-
-impl Drop for Iptables {
-    fn drop(&mut self) {
-        drop(self.watcher.stdin.take());
-        let _ = self.watcher.wait();
+        let rules = &self.rules;
+        self.counted.or_read(|| rules.iter().try_fold(0, |sum, rule| Ok(sum + rule.refused()?)))
     }
 }
 
@@ -169,12 +219,28 @@ mod tests {
     /// Purpose: a rule names address, port, ceiling and owner, in words that iptables prints back.
     #[test]
     fn a_rule_in_words() {
-        let words =
-            |address: &str| rule(address.parse().unwrap(), 9, "highwater-gate/1/2/3").join(" ");
+        let words = |address: &str| {
+            super::words(address.parse().unwrap(), 9, "highwater-gate/1/2/3").join(" ")
+        };
         let rest = "--dport 80 --syn -m connlimit --connlimit-above 9 --connlimit-mask 0 -m comment \
                     --comment highwater-gate/1/2/3 -j REJECT --reject-with tcp-reset";
         assert_eq!(words("0.0.0.0:80"), format!("-p tcp {rest}"));
         assert_eq!(words("192.0.2.1:80"), format!("-p tcp -d 192.0.2.1 {rest}"));
+        assert_eq!(words("[2001:db8::1]:80"), format!("-p tcp -d 2001:db8::1 {rest}"));
+    }
+
+    /// Purpose: each family that an address takes has a rule: both at IPv6's wildcard, whose listeners take IPv4, too.
+    #[test]
+    fn families_have_their_tools() {
+        for (address, tools) in [
+            ("0.0.0.0:80", &[V4][..]),
+            ("192.0.2.1:80", &[V4]),
+            ("[::ffff:192.0.2.1]:80", &[V4]),
+            ("[2001:db8::1]:80", &[V6]),
+            ("[::]:80", &[V4, V6]),
+        ] {
+            assert_eq!(super::tools(address.parse().unwrap()), tools, "{address}");
+        }
     }
 
     /// Purpose: only a process that is certainly gone counts as dead: not this process, and none in another

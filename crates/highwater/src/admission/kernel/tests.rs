@@ -152,8 +152,52 @@ fn nft_is_a_ceiling() {
 fn iptables_is_a_ceiling() {
     if isolated("iptables_is_a_ceiling", ALL) && is_here(Mechanism::Iptables) {
         check_ceiling(GateChoice::Iptables, Mechanism::Iptables);
-        assert!(!firewall::run("iptables", &["-S", "INPUT"]).unwrap().contains("highwater"));
+        assert!(!has_rules("iptables") && !has_rules("ip6tables"));
     }
+}
+
+/// Whether a gate's rules are in the tables of this tool.
+fn has_rules(tool: &str) -> bool {
+    firewall::run(tool, &["-w", "5", "-S", "INPUT"]).unwrap().contains("highwater")
+}
+
+/// Purpose: iptables at IPv6's wildcard covers both families; each has the whole limit, and what they refuse is counted together.
+#[test]
+fn iptables_covers_both_families() {
+    if !isolated("iptables_covers_both_families", ALL) || !is_here(Mechanism::Iptables) {
+        return;
+    }
+    let (listeners, address) = listen("[::]:0");
+    let opened = open(GateChoice::Iptables, &entry(address, &listeners), 2).expect("it is there");
+    let mut gate = opened.gate.expect("it was asked for by name");
+    let families = ["127.0.0.1", "::1"];
+    let families = families.map(|ip| SocketAddr::new(ip.parse().unwrap(), address.port()));
+    let mut clients = Vec::new();
+    for family in families {
+        clients.extend([connect(family).unwrap(), connect(family).unwrap()]);
+        assert_refused(family);
+    }
+    eventually("both refusals are counted", || gate.counts().unwrap().reset == 2);
+    drop(gate);
+    for family in families {
+        connect(family).unwrap();
+    }
+    assert!(!has_rules("iptables") && !has_rules("ip6tables"));
+}
+
+/// Purpose: each of a server's addresses has its own count by iptables, however their ports begin.
+#[test]
+fn iptables_counts_each_address() {
+    if !isolated("iptables_counts_each_address", ALL) || !is_here(Mechanism::Iptables) {
+        return;
+    }
+    let (first, second) = (listen("127.0.0.1:4080"), listen("127.0.0.1:408"));
+    let [entry_of_first] = entry(first.1, &first.0);
+    let [entry_of_second] = entry(second.1, &second.0);
+    let opened = open(GateChoice::Iptables, &[entry_of_second, entry_of_first], 0).unwrap();
+    let mut gate = opened.gate.expect("it was asked for by name");
+    assert_refused(first.1);
+    eventually("it is counted once", || gate.counts().unwrap().reset == 1);
 }
 
 /// Purpose: with CAP_BPF alone the best gate works.
@@ -218,32 +262,32 @@ const VICTIM: &str = "HIGHWATER_TEST_VICTIM_GATE";
 fn victim() {
     let Ok(which) = std::env::var(VICTIM) else { return };
     let choice = if which == "nft" { GateChoice::Nft } else { GateChoice::Iptables };
-    let address = "127.0.0.1:7777".parse().unwrap();
+    let address = "[::]:7777".parse().unwrap();
     let opened = open(choice, &entry(address, &[]), 0).expect("it is here");
     std::thread::sleep(HANG);
     drop(opened);
 }
 
-/// A process that holds a gate is killed; `rules` are listed until they are gone.
-fn die_with(which: &str, rules: (&str, &[&str])) {
+/// A process that holds a gate is killed; the lists of `tools` have its rules, and then no more.
+fn die_with(which: &str, tools: &[&str], list: &[&str]) {
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "admission::kernel::tests::victim", "--nocapture"])
         .env(VICTIM, which)
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let listed = || firewall::run(rules.0, rules.1).unwrap().contains("highwater");
-    eventually("there is a rule", listed);
+    let listed = |tool: &&str| firewall::run(tool, list).unwrap().contains("highwater");
+    eventually("there are rules", || tools.iter().all(listed));
     victim.kill().unwrap();
     victim.wait().unwrap();
-    eventually("the rule is gone", || !listed());
+    eventually("the rules are gone", || !tools.iter().any(listed));
 }
 
 /// Purpose: `kill -9` leaves no table behind.
 #[test]
 fn nft_dies_with_its_owner() {
     if isolated("nft_dies_with_its_owner", ALL) && is_here(Mechanism::Nft) {
-        die_with("nft", ("nft", &["list", "tables"]));
+        die_with("nft", &["nft"], &["list", "tables"]);
     }
 }
 
@@ -253,24 +297,26 @@ fn iptables_dies_with_its_owner() {
     if !isolated("iptables_dies_with_its_owner", ALL) || !is_here(Mechanism::Iptables) {
         return;
     }
-    die_with("iptables", ("iptables", &["-S", "INPUT"]));
+    let tools = ["iptables", "ip6tables"];
+    die_with("iptables", &tools, &["-w", "5", "-S", "INPUT"]);
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
     let namespace: String =
         namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
     let stale = format!("highwater-gate/{namespace}/1/1");
     let unknown = "highwater-gate/1/1/1";
-    for tag in [stale.as_str(), unknown] {
+    for (tool, tag) in tools.iter().flat_map(|tool| [(tool, stale.as_str()), (tool, unknown)]) {
         let mut rule = vec!["-A", "INPUT", "-p", "tcp", "--dport", "1", "--syn"];
         rule.extend(["-m", "connlimit", "--connlimit-above", "5", "--connlimit-mask", "0"]);
         rule.extend(["-m", "comment", "--comment", tag, "-j", "REJECT"]);
         rule.extend(["--reject-with", "tcp-reset"]);
-        firewall::run("iptables", &rule).unwrap();
+        firewall::run(tool, &rule).unwrap();
     }
-    let opened =
-        open(GateChoice::Iptables, &entry("127.0.0.1:2".parse().unwrap(), &[]), 1).unwrap();
-    let rules = firewall::run("iptables", &["-S", "INPUT"]).unwrap();
-    // To its end: our own tag may begin like it.
-    assert!(!rules.contains(&format!("{stale}\"")), "{rules}");
-    assert!(rules.contains(unknown), "what belongs to another namespace stays: {rules}");
+    let opened = open(GateChoice::Iptables, &entry("[::]:2".parse().unwrap(), &[]), 1).unwrap();
+    for tool in tools {
+        let rules = firewall::run(tool, &["-S", "INPUT"]).unwrap();
+        // To its end: our own tag may begin like it.
+        assert!(!rules.contains(&format!("{stale}\"")), "{rules}");
+        assert!(rules.contains(unknown), "what belongs to another namespace stays: {rules}");
+    }
     drop(opened);
 }
