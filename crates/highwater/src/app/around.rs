@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use highwater_core::http::Limits;
 use http::{HeaderMap, Method, Uri, Version, request};
 
 use super::body::BodyStream;
@@ -47,9 +46,9 @@ impl Resume {
     /// The largest content that may be collected for a handler that takes it whole; `None` if the
     /// handler takes it as it comes.
     pub(crate) fn whole_max(&self) -> Option<u64> {
-        let endpoint = self.owned.app.facts().endpoint(self.target);
-        let own = endpoint.and_then(|endpoint| endpoint.body_max);
-        self.is_whole.then(|| own.unwrap_or(Limits::default().body_max))
+        let facts = self.owned.app.facts();
+        let own = facts.endpoint(self.target).and_then(|endpoint| endpoint.body_max);
+        self.is_whole.then(|| own.unwrap_or_else(|| facts.body_max()))
     }
 
     /// Converts a request back, with its content as a stream.

@@ -17,6 +17,8 @@
 //! response do.
 
 use std::net::SocketAddr;
+#[cfg(feature = "tower")]
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use highwater_core::http::{BodyPlan, Head, Limits};
@@ -136,6 +138,16 @@ impl App {
             self.report_failure(target, head.method_token(), head.request_id(), response);
         }
     }
+
+    /// A server with these limits serves it from now on. What a layer has changed is collected behind the worker, which
+    /// has checked its own limit before.
+    #[cfg(feature = "tower")]
+    pub(crate) fn served_within(&self, limits: &Limits) {
+        self.shared.facts.body_max.fetch_max(limits.body_max, Relaxed);
+    }
+
+    #[cfg(not(feature = "tower"))]
+    pub(crate) fn served_within(&self, _: &Limits) {}
 
     /// Whether it asks for a runtime, or any part of it is async and needs one.
     pub(crate) fn needs_runtime(&self) -> bool {

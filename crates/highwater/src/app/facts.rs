@@ -5,11 +5,15 @@
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
+#[cfg(feature = "tower")]
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use http::HeaderValue;
 
 use super::draining::Drain;
 use super::target::{PathId, ScopeId, Target};
+#[cfg(feature = "tower")]
+use highwater_core::http::Limits;
 
 /// States by their type.
 pub(super) type States = Vec<(TypeId, Arc<dyn Any + Send + Sync>)>;
@@ -25,6 +29,10 @@ pub(super) struct Facts {
     pub(super) states: Vec<States>,
     /// Whether the server drains.
     pub(super) drain: Arc<Drain>,
+    /// How many bytes of content the server takes: for what collects content before a handler. 0 until one serves the
+    /// application; of several, the largest.
+    #[cfg(feature = "tower")]
+    pub(super) body_max: AtomicU64,
 }
 
 /// What requests may know about their endpoint.
@@ -52,6 +60,15 @@ pub(super) struct Allowed {
 }
 
 impl Facts {
+    /// How many bytes of content a target takes whose endpoint sets no limit.
+    #[cfg(feature = "tower")]
+    pub(super) fn body_max(&self) -> u64 {
+        match self.body_max.load(Relaxed) {
+            0 => Limits::default().body_max,
+            max => max,
+        }
+    }
+
     #[inline]
     pub(super) fn endpoint(&self, target: Target) -> Option<&EndpointFacts> {
         match target {

@@ -165,6 +165,7 @@ impl Server {
         }
         let hooks = router.take_hooks();
         let app = router.build().map_err(ServerError::Build)?;
+        app.served_within(&config.limits);
         let chosen = transport::choose(config.transport).map_err(ServerError::Transport)?;
         let cores = cpu::allowed().unwrap_or_default();
         let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());

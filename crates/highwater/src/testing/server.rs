@@ -65,6 +65,7 @@ impl Server {
             Ok(app) => app,
             Err(error) => panic!("{error}"),
         };
+        app.served_within(&config.limits);
         let wants_runtime = app.needs_runtime() || app.keeps_time();
         let runtime = if wants_runtime { Some(runtime(real_time)) } else { None };
         let pool = Pool::deferred(usize::MAX);

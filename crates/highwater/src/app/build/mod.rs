@@ -397,6 +397,8 @@ impl Build {
             allowed_anywhere: allow(&anywhere),
             states: self.states,
             drain: Arc::default(),
+            #[cfg(feature = "tower")]
+            body_max: Default::default(),
         };
         let gives_ids = self.scopes.iter().any(|scope| scope.stack.request_ids().is_some());
         let before = (gives_ids || !self.rewrites.is_empty())
