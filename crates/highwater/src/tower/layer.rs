@@ -5,12 +5,15 @@
 //! of that stays on one thread.
 
 use std::convert::Infallible;
+use std::error::Error as StdError;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
+use highwater_core::http::Reject;
 use http_body::Body as HttpBody;
+use http_body_util::LengthLimitError;
 use send_wrapper::SendWrapper;
 use tower_layer::Layer as TowerLayer;
 use tower_service::Service;
@@ -21,7 +24,7 @@ use super::response::{to_http, to_native};
 use super::service::ready_call;
 use crate::app::layer::{self, IntoLayer, Layer};
 use crate::app::{
-    self, BodyStream, BoxError, Error, IntoResponse, Next, OwnedRequest, Response, Resume,
+    self, BodyStream, BoxError, Closed, Error, IntoResponse, Next, OwnedRequest, Response, Resume,
 };
 
 /// Content that a layer has changed and no handler has taken yet, in bytes; then the layer waits.
@@ -124,18 +127,25 @@ where
     let Some(Way { next, resume }) = parts.extensions.remove::<Way>() else {
         return Err(Error::internal("a layer has dropped the extensions of its request"));
     };
-    if let Some(max) = resume.whole_max() {
-        let whole = collect(body, max).await?;
-        return Ok(next.run(resume.with_whole(parts, whole)).await);
-    }
-    match unchanged(body) {
-        Ok(stream) => Ok(next.run(resume.with_stream(parts, stream)).await),
-        Err(body) => {
-            let (sender, stream) = app::sender(CHANGED_SIZE_MAX);
-            let answer = next.run(resume.with_stream(parts, stream));
-            Ok(beside(answer, pass_on(body, sender)).await)
+    let request = match (unchanged(body), resume.whole_max()) {
+        // The worker has held it to its limit.
+        (Ok(stream), Some(_)) => {
+            let whole = collect(Body::of_request(stream, None), u64::MAX).await?;
+            resume.with_whole(parts, whole)
         }
-    }
+        (Err(body), Some(max)) => {
+            let whole = collect(body, max).await?;
+            resume.with_whole(parts, whole)
+        }
+        (Ok(stream), None) => resume.with_stream(parts, stream),
+        (Err(body), None) => {
+            let (sender, stream) = app::sender(CHANGED_SIZE_MAX);
+            // A task of the worker's, for the reader may outlive the handler: in the content of its response, or elsewhere.
+            tokio::task::spawn_local(pass_on(body, sender));
+            resume.with_stream(parts, stream)
+        }
+    };
+    Ok(next.run(request).await)
 }
 
 /// The request's own stream, if no layer has wrapped it.
@@ -169,7 +179,7 @@ where
         let frame = frame.map_err(|error| unreadable(error.into()))?;
         let Ok(mut data) = frame.into_data() else { continue };
         if (first.len() + whole.len() + data.remaining()) as u64 > max {
-            return Err(Error::of_status(http::StatusCode::PAYLOAD_TOO_LARGE));
+            return Err(app::BodyError::too_large(max).into());
         }
         let piece = data.copy_to_bytes(data.remaining());
         if first.is_empty() && whole.is_empty() {
@@ -182,25 +192,55 @@ where
     Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
 
-/// A failure of the request's content is the client's; if a layer has wrapped the error, it is the source.
+/// A failure of the request's content is the client's, unless a layer says otherwise in a response of its own.
 fn unreadable(error: BoxError) -> Error {
-    match error.downcast::<app::BodyError>() {
-        Ok(failure) => Error::from(*failure),
-        Err(error) => {
-            Error::bad_request("the content of the request cannot be read").with_source(error)
-        }
+    match meaning(&*error) {
+        Some(failure) => Error::from(failure),
+        None => Error::bad_request("the content of the request cannot be read").with_source(error),
     }
 }
 
-/// Passes on content that a layer has changed. If it fails, the reader learns that it is incomplete.
+/// What an error of content means, if it or one of its causes is the server's own, or the limit that layers use.
+fn meaning(error: &(dyn StdError + 'static)) -> Option<app::BodyError> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(failure) = error.downcast_ref::<app::BodyError>() {
+            return Some(*failure);
+        }
+        if error.is::<LengthLimitError>() {
+            return Some(Reject::BodyTooLarge.into());
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Passes on content that a layer has changed, until its end or until nobody is left to read it. If it fails, the reader
+/// learns why.
 async fn pass_on<B>(body: B, mut sender: app::BodySender)
 where
     B: HttpBody,
     B::Error: Into<BoxError>,
 {
     let mut body = pin!(body);
-    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
-        let Ok(frame) = frame else { return };
+    loop {
+        let next = {
+            let mut closed = pin!(sender.closed());
+            poll_fn(|context| match closed.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(Err(Closed)),
+                Poll::Pending => body.as_mut().poll_frame(context).map(Ok),
+            })
+            .await
+        };
+        let frame = match next {
+            Err(Closed) => return,
+            Ok(None) => return sender.finish(),
+            Ok(Some(Err(error))) => {
+                let error: BoxError = error.into();
+                return sender.fail(meaning(&*error).unwrap_or(app::BodyError::DISCONNECTED));
+            }
+            Ok(Some(Ok(frame))) => frame,
+        };
         match frame.into_data() {
             Ok(mut data) => {
                 let piece = data.copy_to_bytes(data.remaining());
@@ -215,16 +255,4 @@ where
             }
         }
     }
-    sender.finish();
-}
-
-/// The output of `answer`; `work` is polled alongside until then.
-async fn beside<T>(answer: impl Future<Output = T>, work: impl Future<Output = ()>) -> T {
-    let (mut answer, mut work) = (pin!(answer), pin!(work));
-    let mut is_done = false;
-    poll_fn(|context| {
-        is_done = is_done || work.as_mut().poll(context).is_ready();
-        answer.as_mut().poll(context)
-    })
-    .await
 }

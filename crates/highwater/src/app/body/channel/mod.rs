@@ -344,6 +344,12 @@ impl BodySender {
         self.0.trailers(trailers);
     }
 
+    /// Fails the content: it will not be completed.
+    #[cfg(feature = "tower")]
+    pub(crate) fn fail(self, failure: BodyError) {
+        self.0.end(Err(failure));
+    }
+
     /// Same as [`BodySender::finish`], by reference.
     pub(super) fn end(&mut self) {
         self.0.end(Ok(()));
