@@ -92,14 +92,19 @@ impl Text<'_> {
     }
 }
 
+// The standard library takes `NaN` and `inf` for numbers of floating point. No comparison holds for the one, so it would pass
+// ranges, too; the other is what becomes of digits beyond the type.
 macro_rules! parse {
-    ($($method:ident $visit:ident $type:ty, $expected:literal;)*) => {$(
+    ($($method:ident $visit:ident $type:ty, $expected:literal $(, $is_one:path)?;)*) => {$(
         #[inline]
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
             match self.text.parse::<$type>() {
                 // The standard library takes a plus sign before any number; here a value has one
                 // spelling, and in a query an unescaped plus would be a space.
-                Ok(value) if !self.text.starts_with('+') || stringify!($type) == "char" => {
+                Ok(value)
+                    if (!self.text.starts_with('+') || stringify!($type) == "char")
+                        $(&& $is_one(value))? =>
+                {
                     visitor.$visit(value)
                 }
                 _ => Err(self.refuse(concat!("is not ", $expected))),
@@ -123,8 +128,8 @@ impl<'de> Deserializer<'de> for Text<'_> {
         deserialize_u32 visit_u32 u32, "an integer from 0 to 4294967295";
         deserialize_u64 visit_u64 u64, "a non-negative integer of 64 bits";
         deserialize_u128 visit_u128 u128, "a non-negative integer of 128 bits";
-        deserialize_f32 visit_f32 f32, "a number";
-        deserialize_f64 visit_f64 f64, "a number";
+        deserialize_f32 visit_f32 f32, "a finite number", f32::is_finite;
+        deserialize_f64 visit_f64 f64, "a finite number", f64::is_finite;
         deserialize_char visit_char char, "one character";
     }
 
@@ -163,5 +168,28 @@ impl<'de> Deserializer<'de> for Text<'_> {
 
     serde::forward_to_deserialize_any! {
         str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    /// Purpose: a number of floating point is one that ranges can hold: not `NaN`, not infinity by name, nor by digits beyond the
+    /// type.
+    #[test]
+    fn numbers_are_finite() {
+        let text = |text| Text { what: "field", name: "n", text };
+        for (written, value) in [("1.5", 1.5), ("-0", 0.0), ("1e3", 1000.0), (".5", 0.5)] {
+            assert_eq!(f64::deserialize(text(written)), Ok(value));
+        }
+        assert_eq!(f32::deserialize(text("3.4e38")), Ok(3.4e38));
+        for wrong in ["NaN", "nan", "inf", "-inf", "infinity", "Infinity", "1e400", "-1e400", "+1"]
+        {
+            let refused = Failure::Value(format!("field `n`: `{wrong}` is not a finite number"));
+            assert_eq!(f64::deserialize(text(wrong)), Err(refused));
+        }
+        assert!(f32::deserialize(text("3.5e38")).is_err(), "it is beyond the type");
     }
 }
