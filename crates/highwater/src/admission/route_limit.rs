@@ -58,10 +58,16 @@ const WAIT: Duration = Duration::from_millis(10);
 /// The limit of a route or a group, and how many permits are held.
 #[derive(Debug)]
 pub(crate) struct RouteLimit {
-    held: AtomicU32,
-    max: AtomicU32,
+    own: Arc<Own>,
     /// The limit of the group around it: a permit is one of both.
     outer: Option<Arc<RouteLimit>>,
+}
+
+/// A limit without what is around it.
+#[derive(Debug)]
+struct Own {
+    held: AtomicU32,
+    max: AtomicU32,
     search: Option<Mutex<Search>>,
     /// Recent refusals.
     scarcity: Scarcity,
@@ -82,7 +88,13 @@ impl RouteLimit {
             Concurrency::Auto => (LIMIT_MAX, Some(Mutex::new(Search::new()))),
         };
         let (held, max) = (AtomicU32::new(0), AtomicU32::new(max));
-        Arc::new(RouteLimit { held, max, outer, search, scarcity: Scarcity::default() })
+        let own = Own { held, max, search, scarcity: Scarcity::default() };
+        Arc::new(RouteLimit { own: Arc::new(own), outer })
+    }
+
+    /// The same limit and the same count, for a route within another group.
+    pub(crate) fn within(&self, outer: Option<Arc<RouteLimit>>) -> Arc<Self> {
+        Arc::new(RouteLimit { own: Arc::clone(&self.own), outer })
     }
 
     /// A permit, if there is one left.
@@ -94,9 +106,9 @@ impl RouteLimit {
         if self.outer.as_ref().is_some_and(|outer| !outer.take(now)) {
             return false;
         }
-        let max = self.max.load(Relaxed);
+        let max = self.own.max.load(Relaxed);
         let below = |held: u32| (held < max).then_some(held + 1);
-        let taken = self.held.fetch_update(Relaxed, Relaxed, below);
+        let taken = self.own.held.fetch_update(Relaxed, Relaxed, below);
         if let Some(mut search) = self.search() {
             match taken {
                 Ok(before) => search.held_max = search.held_max.max(before + 1),
@@ -104,7 +116,7 @@ impl RouteLimit {
             }
         }
         if taken.is_err() {
-            self.scarcity.note(now);
+            self.own.scarcity.note(now);
             if let Some(outer) = &self.outer {
                 outer.give_back(now, false);
             }
@@ -113,7 +125,7 @@ impl RouteLimit {
     }
 
     fn give_back(&self, since: Instant, is_answered: bool) {
-        self.held.fetch_sub(1, Relaxed);
+        self.own.held.fetch_sub(1, Relaxed);
         if let Some(mut search) = self.search()
             && is_answered
         {
@@ -127,35 +139,35 @@ impl RouteLimit {
     /// A worker's turn ends: its finished answers are counted, and the limit changes if a sample is due.
     pub(crate) fn on_turn(&self, now: Instant) {
         let Some(mut search) = self.search() else { return };
-        if let Some(limit) = search.on_turn(now, self.held.load(Relaxed)) {
-            self.max.store(limit, Relaxed);
+        if let Some(limit) = search.on_turn(now, self.own.held.load(Relaxed)) {
+            self.own.max.store(limit, Relaxed);
         }
     }
 
     fn search(&self) -> Option<MutexGuard<'_, Search>> {
-        let search = self.search.as_ref()?;
+        let search = self.own.search.as_ref()?;
         Some(search.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The limit at this moment.
     pub(crate) fn limit(&self) -> u32 {
-        self.max.load(Relaxed)
+        self.own.max.load(Relaxed)
     }
 
     /// Whether this limit, or that of a group around it, is found by measuring.
     fn is_found(&self) -> bool {
-        self.search.is_some() || self.outer.as_ref().is_some_and(|outer| outer.is_found())
+        self.own.search.is_some() || self.outer.as_ref().is_some_and(|outer| outer.is_found())
     }
 
     /// How many permits are held.
     pub(crate) fn held(&self) -> u32 {
-        self.held.load(Relaxed)
+        self.own.held.load(Relaxed)
     }
 
     /// By which factor the minimum rate of an upload rises, here and in the group.
     pub(crate) fn scarcity(&self, now: Instant) -> u32 {
         let outer = self.outer.as_ref().map_or(0, |outer| outer.scarcity(now));
-        self.scarcity.factor(now).max(outer)
+        self.own.scarcity.factor(now).max(outer)
     }
 }
 

@@ -1,12 +1,14 @@
 //! A route as it was registered.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use http::Method;
 
 use super::handler::{Description, Dispatch, Handler};
 use super::outcome::Outcome;
 use super::request::Request;
+use crate::admission::route_limit::RouteLimit;
 
 /// A route as it was registered.
 pub(super) struct Route {
@@ -17,7 +19,12 @@ pub(super) struct Route {
     pub(super) description: Description,
     /// It answers what no other route of its router does.
     pub(super) is_fallback: bool,
+    /// The limit of its own, once it is made: copies of a fallback share it.
+    pub(super) limit: SharedLimit,
 }
+
+/// A limit that several routes have in common, made for the first of them.
+type SharedLimit = Arc<OnceLock<Arc<RouteLimit>>>;
 
 impl Route {
     /// Every method, without a path. An application compiles this for each handler: so it is all that knows the handler's type.
@@ -27,7 +34,14 @@ impl Route {
     }
 
     fn described(handler: Box<dyn Dispatch>, description: Description) -> Self {
-        Route { methods: None, path: String::new(), handler, description, is_fallback: false }
+        Route {
+            methods: None,
+            path: String::new(),
+            handler,
+            description,
+            is_fallback: false,
+            limit: SharedLimit::default(),
+        }
     }
 
     /// It, for these methods.
@@ -38,6 +52,12 @@ impl Route {
     /// It, at this path.
     pub(super) fn at(self, path: &str) -> Self {
         Route { path: path.to_owned(), ..self }
+    }
+
+    /// Gives it the timeout of its router, unless it has one.
+    pub(super) fn set_timeout(&mut self, timeout: Option<Duration>) {
+        let own = &mut self.description.options.timeout;
+        *own = own.or(timeout);
     }
 
     /// The methods as they are shown: separated by commas, or `*`.
@@ -54,12 +74,13 @@ impl Route {
 pub(super) struct Fallback {
     handler: Arc<dyn Dispatch>,
     description: Description,
+    limit: SharedLimit,
 }
 
 impl Fallback {
     pub(super) fn new<M: 'static>(handler: impl Handler<M>) -> Self {
         let description = Description::of(&handler);
-        Fallback { handler: handler.erase().into(), description }
+        Fallback { handler: handler.erase().into(), description, limit: SharedLimit::default() }
     }
 
     /// It, for everything below `prefix`.
@@ -70,6 +91,7 @@ impl Fallback {
             handler: Box::new(Arc::clone(&self.handler)),
             description: self.description.clone(),
             is_fallback: true,
+            limit: Arc::clone(&self.limit),
         }
     }
 }

@@ -191,8 +191,8 @@ impl Router {
     /// Answers every path that has no route in this router and those nested in it, whatever the method: instead of 404.
     /// A path with routes for other methods is answered 405 all the same.
     ///
-    /// Nested routers inherit it, and their layers cover it there; one that has a fallback of its own uses that below
-    /// its prefix. In metrics it goes by `{*rest}` behind the prefix, unless it is [named](Handler::name).
+    /// Nested routers inherit it, and their layers cover it there, as does their timeout if it has none of its own; its own
+    /// concurrency limit is one for all of them. A router that has a fallback of its own uses that below its prefix. In metrics it goes by `{*rest}` behind the prefix, unless it is [named](Handler::name).
     ///
     /// ```
     /// use highwater::{Error, Router, Uri};
@@ -338,7 +338,8 @@ impl Router {
     /// Answers at most `limit` requests of this router's routes at once, all of them together and over all
     /// workers; a further one is answered 503, with `Retry-After`. A route or a nested router with a limit of
     /// its own keeps to both. [`fixed`](super::fixed) answers and routes that are [never
-    /// shed](Handler::never_shed) are not counted, and neither are answers without a route.
+    /// shed](Handler::never_shed) are not counted, and neither are answers that no handler gives, such as a 404; those of a
+    /// [fallback](Router::fallback) are.
     ///
     /// ```
     /// use highwater::{Concurrency, Router};

@@ -4,6 +4,7 @@
 mod check;
 #[cfg(feature = "openapi")]
 mod document;
+mod limits;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,14 +13,14 @@ use std::time::Duration;
 
 use highwater_core::route;
 
-use crate::admission::route_limit::{Concurrency, RouteLimit};
+use crate::admission::route_limit::RouteLimit;
 use crate::app::application::{App, Before, Endpoint, Methods, Shared};
 use crate::app::build_error::BuildError;
 use crate::app::client_keys::ClientKeys;
 use crate::app::endpoint::EndpointInfo;
 use crate::app::extract::BodyUse;
 use crate::app::facts::{Allowed, EndpointFacts, Facts, States};
-use crate::app::handler::{Description, Kind};
+use crate::app::handler::Description;
 use crate::app::path_routes::{PathRoutes, allow};
 use crate::app::prepared::Covered;
 use crate::app::refusal::Refusals;
@@ -136,7 +137,8 @@ impl Build {
         let fallback = router.fallback.or_else(|| around.fallback.clone());
         let timeout = router.timeout.or(around.timeout);
         self.check_timeout(place, router.timeout);
-        let added = fallback.as_ref().map(|fallback| self.add_fallback(fallback, prefix, id));
+        let added =
+            fallback.as_ref().map(|fallback| self.add_fallback(fallback, prefix, id, timeout));
         self.fallbacks.push(added);
         #[cfg(feature = "openapi")]
         let document = openapi.map(|openapi| self.begin_document(*openapi, prefix, id));
@@ -191,9 +193,16 @@ impl Build {
     }
 
     /// Adds the endpoint that answers what no route of a router does, and returns its index.
-    fn add_fallback(&mut self, fallback: &Fallback, prefix: &str, scope: ScopeId) -> u16 {
-        let route = fallback.below(prefix);
+    fn add_fallback(
+        &mut self,
+        fallback: &Fallback,
+        prefix: &str,
+        scope: ScopeId,
+        timeout: Option<Duration>,
+    ) -> u16 {
+        let mut route = fallback.below(prefix);
         self.check_route(&route, scope);
+        route.set_timeout(timeout);
         #[cfg(feature = "json")]
         if !route.description.requirements.paths.is_empty() {
             self.problems.push(format!(
@@ -238,8 +247,7 @@ impl Build {
     ) {
         route.path = full_path(prefix, &route.path);
         self.check_route(&route, scope);
-        let own = &mut route.description.options.timeout;
-        *own = own.or(timeout);
+        route.set_timeout(timeout);
         let index = self.endpoints.len().min(COUNT_MAX) as u16;
         let place = *self.places.entry(route.path.clone()).or_insert_with(|| {
             let pattern = route.path.clone();
@@ -268,34 +276,6 @@ impl Build {
             self.problems.push(format!("{method} {path}: it is routed twice; remove one of them"));
         }
         self.endpoints.push((route, scope));
-    }
-
-    /// A limit within `outer`; an automatic one appears in metrics as `name`.
-    fn limit(
-        &mut self,
-        name: String,
-        concurrency: Concurrency,
-        outer: Option<Arc<RouteLimit>>,
-    ) -> Arc<RouteLimit> {
-        let limit = RouteLimit::new(concurrency, outer);
-        if concurrency == Concurrency::Auto {
-            self.found_limits.push((name, Arc::clone(&limit)));
-        }
-        limit
-    }
-
-    /// The limit that covers a route: its own, within that of its group, or the group's.
-    fn limit_of(&mut self, route: &Route, scope: ScopeId) -> Option<Arc<RouteLimit>> {
-        let options = &route.description.options;
-        let is_counted = route.description.kind != Kind::Fixed && !options.is_never_shed;
-        let group = self.scopes[usize::from(scope)].concurrency.clone().filter(|_| is_counted);
-        match options.concurrency {
-            None => group,
-            Some(own) => {
-                let name = options.name.as_deref().unwrap_or(&route.path).to_owned();
-                Some(self.limit(name, own, group))
-            }
-        }
     }
 
     /// Applies the layers to the fixed answers that they cover.

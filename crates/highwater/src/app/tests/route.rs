@@ -172,6 +172,47 @@ fn endpoints() {
     );
 }
 
+/// Purpose: a router's timeout is that of its fallback, too, and of the copies of it in nested routers that have none.
+#[test]
+fn fallbacks_have_timeouts() {
+    use std::time::Duration;
+    let seconds = Duration::from_secs;
+    let nested = || Router::new().get("/x", named("x"));
+    let own = nested().fallback(named("own").timeout(seconds(3)));
+    let router = Router::new().timeout(seconds(2)).fallback(named("lost"));
+    let router = router.nest("/in", nested()).nest("/own", own);
+    let app = build(router.nest("/quick", nested().timeout(seconds(1))));
+    let timeouts: Vec<_> = app.endpoints().iter().map(|e| (e.pattern(), e.timeout())).collect();
+    for (pattern, timeout) in
+        [("/{*rest}", 2), ("/in/{*rest}", 2), ("/own/{*rest}", 3), ("/quick/{*rest}", 1)]
+    {
+        assert!(timeouts.contains(&(pattern, Some(seconds(timeout)))), "{timeouts:?}");
+    }
+}
+
+/// Purpose: a fallback's own limit is one for all copies of it in nested routers, each of which is within its own group, too.
+#[test]
+fn copies_of_a_fallback_share_its_limit() {
+    let group = Router::new().get("/x", named("x")).concurrency_limit(5);
+    let router = Router::new().fallback(named("lost").concurrency_limit(2));
+    let app = build(router.nest("/a", Router::new().get("/x", named("x"))).nest("/b", group));
+    let limit = |pattern: &str| {
+        let mut all = app.endpoints().iter().zip(&app.shared.endpoints);
+        let (_, endpoint) = all.find(|(info, _)| info.pattern() == pattern).expect("it is there");
+        endpoint.concurrency.clone().expect("it has a limit")
+    };
+    let now = highwater_core::time::Instant::ZERO;
+    let first = limit("/{*rest}").enter(now);
+    let second = limit("/b/{*rest}").enter(now);
+    assert!(first.is_some() && second.is_some());
+    assert_eq!(limit("/b/x").held(), 1, "one of the two is within the group");
+    for pattern in ["/{*rest}", "/a/{*rest}", "/b/{*rest}"] {
+        assert!(limit(pattern).enter(now).is_none(), "{pattern}");
+    }
+    drop(first);
+    assert!(limit("/a/{*rest}").enter(now).is_some());
+}
+
 fn problems(router: Router) -> Vec<String> {
     router.build().expect_err("something is wrong with it").problems().to_vec()
 }
