@@ -311,6 +311,32 @@ fn the_page_is_careful() {
     assert!(page.text().contains("<title>&lt;b&gt;&amp;</title>"));
 }
 
+/// Purpose: a route of several methods is an operation for each, and each has a name of its own, which stays what it is.
+#[test]
+fn several_methods_have_several_names() {
+    let update = [Method::PUT, Method::PATCH];
+    fn save() -> NoContent {
+        NoContent
+    }
+    let client = Client::new(
+        Router::new()
+            .openapi(OpenApi::new("x", "1"))
+            .on(&update, "/a", api(save))
+            .on(&update, "/b", api(save).operation_id("keep"))
+            .on(&update, "/c/{*d}", api(|_: Path<String>| NoContent)),
+    );
+    let document: Value = client.get("/openapi.json").json();
+    for (path, put, patch) in [
+        ("/a", "save", "save_patch"),
+        ("/b", "keep", "keep_patch"),
+        ("/c/{d}", "put_c_d", "patch_c_d"),
+    ] {
+        let operations = &document["paths"][path];
+        assert_eq!(operations["put"]["operationId"], put);
+        assert_eq!(operations["patch"]["operationId"], patch);
+    }
+}
+
 /// Purpose: what the document cannot say is found when the application is built, with the route and what to write instead.
 #[test]
 fn what_cannot_be_described_is_a_problem() {
@@ -347,6 +373,18 @@ fn what_cannot_be_described_is_a_problem() {
             "struct",
         ),
         (begin().get("/a", api(list)).get("/b", api(list)), "both called `list`", "operation_id"),
+        (
+            begin()
+                .get("/a/{x}", api(|_: Path<u8>| "a"))
+                .get("/a/{*x}", api(|_: Path<String>| "b")),
+            "GET /a/{*x}: another route is GET /a/{x} in the document already",
+            "openapi::hidden(handler)",
+        ),
+        (
+            begin().get("/{{a}}", api(|| "a")),
+            "GET /{{a}}: OpenAPI cannot write a brace",
+            "openapi::hidden(handler)",
+        ),
         (
             begin().errors(|_: &Error| Json("x")).get("/a", api(|| "a")),
             "GET /a: its errors are rendered as `highwater::app::extract::json::Json<&str>`",

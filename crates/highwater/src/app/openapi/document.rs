@@ -118,19 +118,28 @@ impl Draft<'_> {
                 return self.problems.extend(problems);
             }
         };
-        let path = path_template(&route.path);
-        for method in methods {
-            let id = self.id(&about, &method, &path);
+        let Some(path) = path_template(&route.path) else {
+            return self.problems.push(format!(
+                "{place}: OpenAPI cannot write a brace that is no parameter's; leave the route out: \
+                 `openapi::hidden(handler)`"
+            ));
+        };
+        let names = self.ids(&about, &methods, &route.path);
+        for (method, id) in methods.into_iter().zip(names) {
             let here = format!("{} {path}", method.to_uppercase());
-            if let Some(other) = self.ids.insert(id.clone(), here.clone()) {
+            let mut operation = operation.clone();
+            operation["operationId"] = json!(id);
+            if self.paths.entry(path.clone()).or_default().insert(method, operation).is_some() {
+                self.problems.push(format!(
+                    "{place}: another route is {here} in the document already, where a parameter for the rest of a path is \
+                     written like any other; leave one of them out: `openapi::hidden(handler)`"
+                ));
+            } else if let Some(other) = self.ids.insert(id.clone(), here.clone()) {
                 self.problems.push(format!(
                     "{here} and {other} are both called `{id}` in the document; name one of them: \
                      `api(handler).operation_id(\"…\")`"
                 ));
             }
-            let mut operation = operation.clone();
-            operation["operationId"] = json!(id);
-            self.paths.entry(path.clone()).or_default().insert(method, operation);
         }
     }
 
@@ -190,20 +199,26 @@ impl Draft<'_> {
         Some(methods?.iter().map(|method| method.as_str().to_lowercase()).collect())
     }
 
-    /// What generated clients call the operation: its function's name, unless that has none.
-    fn id(&self, about: &About, method: &str, path: &str) -> String {
-        if let Some(id) = &about.id {
-            return id.clone().into_owned();
-        }
-        let name = about.function.rsplit("::").next().unwrap_or_default();
+    /// What generated clients call the operation, by each of its methods: its function's name, unless that has none. A name
+    /// is there once, so all methods but the first stand behind it.
+    fn ids(&self, about: &About, methods: &[String], path: &str) -> Vec<String> {
+        let function = about.function.rsplit("::").next().unwrap_or_default();
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        if !name.is_empty() && name.bytes().all(is_name) {
-            return name.to_owned();
-        }
-        let words = path.split(|letter: char| !letter.is_ascii_alphanumeric());
-        let words: Vec<&str> =
-            std::iter::once(method).chain(words).filter(|word| !word.is_empty()).collect();
-        words.join("_")
+        let name = match &about.id {
+            Some(id) => Some(&**id),
+            None => Some(function).filter(|name| !name.is_empty() && name.bytes().all(is_name)),
+        };
+        let of_path = |method: &str| {
+            let words = path.split(|letter: char| !letter.is_ascii_alphanumeric());
+            let words = std::iter::once(method).chain(words).filter(|word| !word.is_empty());
+            words.collect::<Vec<_>>().join("_")
+        };
+        let ids = methods.iter().enumerate().map(|(index, method)| match (name, index) {
+            (None, _) => of_path(method),
+            (Some(name), 0) => name.to_owned(),
+            (Some(name), _) => format!("{name}_{method}"),
+        });
+        ids.collect()
     }
 
     fn finish(self) -> Result<Value, Vec<String>> {
@@ -406,9 +421,11 @@ fn describe_fixed(operation: &mut Operation<'_>, response: &Response) {
     operation.nested(|operation| operation.ok(content), |answer| answer.status = Some(status));
 }
 
-/// A pattern as OpenAPI writes it: `{*rest}` is a parameter like others.
-fn path_template(pattern: &str) -> String {
-    pattern.replace("{*", "{")
+/// A pattern as OpenAPI writes it: `{*rest}` is a parameter like others. `None` if there is a brace in it that is text:
+/// routes have that doubled, and OpenAPI has no way to.
+fn path_template(pattern: &str) -> Option<String> {
+    let is_plain = !pattern.contains("{{") && !pattern.contains("}}");
+    is_plain.then(|| pattern.replace("{*", "{"))
 }
 
 /// The shape of errors that no function renders.
