@@ -261,7 +261,9 @@ impl Server {
 
     /// The settings: those of the code, else those of the environment.
     fn settings(&mut self) -> Result<ServerConfig, ServerError> {
-        let mut config = self.config.take().map_or_else(environment::settings, Ok)?;
+        let is_listen_used = self.listen.is_empty() && self.listener.is_none();
+        let environment = || environment::settings(is_listen_used);
+        let mut config = self.config.take().map_or_else(environment, Ok)?;
         if !self.listen.is_empty() {
             let parse = |text: String| {
                 text.parse::<Listen>().map_err(|remedy| {

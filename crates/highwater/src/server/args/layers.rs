@@ -22,6 +22,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
 use super::ServerArgs;
 use super::file::{Entry, File};
 use super::idle::Idle;
+use super::near::nearest;
 use super::profile;
 use super::secret::{Held, SUFFIX, Secrets};
 use super::source::{Source, refuse_bytes, shown, shown_if_unknown, told};
@@ -74,6 +75,17 @@ pub fn try_parse_checked_from<P: Parser>(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     idle: impl FnOnce(&P) -> Vec<Idle>,
 ) -> Result<P, Error> {
+    read(args, environment, idle, true)
+}
+
+/// The settings of a program that itself says where it listens unless `is_listen_used`: what they say about that is not
+/// checked then, and what `ServerConfig::check_listeners` checks later is.
+pub(in crate::server) fn read<P: Parser>(
+    args: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    idle: impl FnOnce(&P) -> Vec<Idle>,
+    is_listen_used: bool,
+) -> Result<P, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
     let environment: BTreeMap<OsString, OsString> = environment.into_iter().collect();
     let command = P::command();
@@ -99,9 +111,11 @@ pub fn try_parse_checked_from<P: Parser>(
     let given = matches.clone();
     let mut idle_here = Vec::new();
     if let Some(server) = ServerArgs::read(&given) {
-        layers.check_addresses(&mut bare, &server)?;
+        if is_listen_used {
+            layers.check_addresses(&mut bare, &server)?;
+            layers.check_proxies(&mut bare, &server)?;
+        }
         layers.check_limiter(&mut bare, &server)?;
-        layers.check_proxies(&mut bare, &server)?;
         idle_here = idle_of_server(&server);
     }
     let parsed = P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut bare))?;
@@ -456,30 +470,5 @@ fn collect_variables(command: &Command, known: &mut Vec<String>) {
     known.extend(variables.filter_map(OsStr::to_str).map(str::to_owned));
     for subcommand in command.get_subcommands() {
         collect_variables(subcommand, known);
-    }
-}
-
-/// The candidate that `name` was probably meant to be: one or two typos away, one in a short word.
-fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let slips_max = if name.len() <= 5 { 1 } else { 2 };
-    let distance = |candidate| (strsim::levenshtein(name, candidate), candidate);
-    let near = candidates.map(distance).min()?;
-    (near.0 <= slips_max).then_some(near.1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Purpose: typos are recognised, other words are not.
-    #[test]
-    fn the_nearest_name_is_found() {
-        let names = || ["listen", "header-max", "pin", "log", "workers"].into_iter();
-        assert_eq!(nearest("lisen", names()), Some("listen"));
-        assert_eq!(nearest("header-mx", names()), Some("header-max"));
-        assert_eq!(nearest("pim", names()), Some("pin"));
-        assert_eq!(nearest("port", names()), None);
-        assert_eq!(nearest("service-host", names()), None);
-        assert_eq!(nearest("", names()), None);
     }
 }

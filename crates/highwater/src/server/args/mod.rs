@@ -31,6 +31,7 @@
 mod file;
 mod idle;
 mod layers;
+mod near;
 mod profile;
 mod secret;
 mod source;
@@ -44,6 +45,7 @@ use clap::{ArgMatches, Command, Error, FromArgMatches};
 use super::config::ServerConfig;
 
 pub use self::idle::Idle;
+pub(super) use self::layers::read;
 pub use self::layers::{parse, parse_checked, try_parse_checked_from, try_parse_from};
 pub use super::setting::value::{address, address_or_off, duration, number, one_of, size};
 

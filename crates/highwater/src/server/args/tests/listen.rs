@@ -86,6 +86,12 @@ fn both_listeners_on_one_address_are_refused() {
         "--metrics \"127.0.0.1:8080\" (from variable HIGHWATER_METRICS): the same as --listen; use \
          another port, or --metrics off"
     );
+    // A program that says itself where it listens does not listen at the default.
+    let metrics = [("PROVIDER_URL", "x"), ("HIGHWATER_METRICS", "127.0.0.1:8080")];
+    let variables = metrics.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let program = [OsString::from("service")];
+    let read = read::<Args>(program, variables, |_| Vec::new(), false).expect("it is right");
+    assert_eq!(read.server.metrics, Some("127.0.0.1:8080".parse().expect("it is one")));
     given(&["--listen", "127.0.0.1:9090", "--metrics=off"], &[]);
     given(&["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"], &[]);
 }
