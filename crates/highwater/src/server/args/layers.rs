@@ -32,6 +32,7 @@ use crate::choice::listed;
 use crate::server::config::{ServerConfig, UNBELIEVED, clash};
 use crate::server::listen;
 use crate::server::listener::Listen;
+use crate::server::setting::Setting;
 
 /// Reads the program's settings from its flags, the environment and the file given to `--config`.
 /// Ends the program on a mistake (status 2), after `--help` and after `--version` (status 0).
@@ -276,9 +277,19 @@ impl Layers {
         Ok(layers)
     }
 
+    /// Adds the setting of a variable. Those of the server that may be given several times are split at spaces: a flag can be
+    /// repeated, and a file has lists, but there is one variable.
     fn add_variable(&mut self, arg: &Arg, name: &OsStr, value: &OsStr) -> Result<(), String> {
         let source = Source::Variable(name.to_string_lossy().into_owned());
-        self.add(arg, source, &[value])
+        let is_list =
+            |setting: &Setting<ServerConfig>| setting.is_list && arg.get_id() == setting.id;
+        let texts = value.to_str().filter(|_| ServerConfig::settings().iter().any(is_list));
+        let mut values: Vec<&OsStr> =
+            texts.into_iter().flat_map(str::split_whitespace).map(OsStr::new).collect();
+        if values.is_empty() {
+            values.push(value); // An empty one is refused as a value.
+        }
+        self.add(arg, source, &values)
     }
 
     /// Adds the setting of a file, which may override that of another one.

@@ -147,7 +147,7 @@ pub(super) struct Setting<C> {
     pub(super) placeholder: String,
     /// As it would be written.
     pub(super) default: Result<String, &'static str>,
-    /// It may be given several times.
+    /// It may be given several times; a variable holds them all, with spaces between.
     pub(super) is_list: bool,
     set: Arc<Set<C>>,
 }
@@ -195,8 +195,7 @@ impl<C: Default + 'static> Setting<C> {
             .value_name(self.placeholder.clone())
             .value_parser(check)
             .allow_negative_numbers(true);
-        let arg =
-            if self.is_list { arg.action(Append).value_delimiter(' ') } else { arg.action(Set) };
+        let arg = if self.is_list { arg.action(Append) } else { arg.action(Set) };
         match &self.default {
             Ok(value) => arg.help(self.help).default_value(value.clone()),
             Err(words) => arg.help(format!("{} [default: {words}]", self.help)),

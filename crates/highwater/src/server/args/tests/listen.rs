@@ -19,6 +19,20 @@ fn several_listeners() {
     assert_eq!(given(&[], &[]).listen, []);
 }
 
+/// Purpose: a space separates values in a variable only, where there is no other way; the name of a file may have one.
+#[test]
+fn spaces_in_values() {
+    let name = "/etc/my certs/site.pem";
+    let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+    assert_eq!(given(&["--tls-cert", name], &[]).tls_cert, paths(&[name]));
+    let file = TempFile::new(&format!("tls-cert = [{name:?}, \"/b\"]\ntls-key = {name:?}\n"));
+    let from_file = given(&["--config", file.path()], &[]);
+    assert_eq!(from_file.tls_cert, paths(&[name, "/b"]));
+    assert_eq!(from_file.tls_key, paths(&[name]));
+    let variable = given(&[], &[("HIGHWATER_TLS_CERT", "/a  /b ")]);
+    assert_eq!(variable.tls_cert, paths(&["/a", "/b"]));
+}
+
 /// Purpose: a mistake in one of several listeners is reported with that one, and one that is listed twice is refused.
 #[test]
 fn mistakes_in_listeners() {
