@@ -1,5 +1,6 @@
 //! From a router to running workers: settings, binding, starting.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use highwater_sys::signal::Signals;
@@ -168,7 +169,7 @@ impl Server {
         app.served_within(&config.limits);
         let chosen = transport::choose(config.transport).map_err(ServerError::Transport)?;
         let cores = cpu::allowed().unwrap_or_default();
-        let workers = config.workers.map_or_else(cpu::suggested_workers, |workers| workers.get());
+        let workers = workers(&config)?;
         limits::keep_freed_memory();
         let connections_max = connections_max(&config)?;
         let tls = Prepared::new(tls, &config, listener.is_some()).map_err(ServerError::Settings)?;
@@ -337,6 +338,7 @@ impl Plan<'_> {
             pool: pool.clone(),
             gives_up_rights: prepared.has_kernel_gate(),
             config: WorkerConfig {
+                // At least 1: `workers` has seen to that, but for fewer descriptors than workers.
                 connections_max: (self.connections_max / workers as u32).max(1),
                 listeners: self.terms.clone(),
                 metrics: metrics.worker(index),
@@ -346,6 +348,19 @@ impl Plan<'_> {
                 ..WorkerConfig::new(app.clone(), config)
             },
         }
+    }
+}
+
+/// How many workers there are: each has its share of the connections, so there are no more workers than those.
+fn workers(config: &ServerConfig) -> Result<usize, ServerError> {
+    let most = config.connections_max.map_or(usize::MAX, |connections| connections as usize);
+    match config.workers.map(NonZeroUsize::get) {
+        None => Ok(cpu::suggested_workers().min(most)),
+        Some(workers) if workers <= most => Ok(workers),
+        Some(workers) => Err(ServerError::Settings(format!(
+            "connections-max {most} is less than workers {workers}, and each worker has a share of the connections; allow \
+             {workers} or more, or use {most} workers or fewer"
+        ))),
     }
 }
 
@@ -432,4 +447,28 @@ fn pinned_core(pin: Pin, workers: usize, cores: &[usize], index: usize) -> Optio
         Pin::Auto => workers == cores.len() && workers > 1,
     };
     if wanted && !cores.is_empty() { Some(cores[index % cores.len()]) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: each worker can have a connection: a number of workers beyond `connections-max` is refused with the remedy, and
+    /// a number that nobody has chosen is smaller then.
+    #[test]
+    fn workers_share_the_connections() {
+        let with = |connections_max, chosen| {
+            let workers = NonZeroUsize::new(chosen);
+            workers_of(&ServerConfig { connections_max, workers, ..ServerConfig::default() })
+        };
+        fn workers_of(config: &ServerConfig) -> Result<usize, String> {
+            workers(config).map_err(|error| error.to_string())
+        }
+        assert_eq!(with(Some(1), 0), Ok(1));
+        assert_eq!(with(None, 7), Ok(7));
+        assert_eq!(with(Some(4), 4), Ok(4));
+        let error = with(Some(3), 4).expect_err("one has none");
+        let told = "connections-max 3 is less than workers 4";
+        assert!(error.contains(told) && error.contains("use 3 workers or fewer"), "{error}");
+    }
 }
