@@ -234,6 +234,34 @@ fn one_address_is_guarded() {
     });
 }
 
+/// Purpose: without an address a server is guarded by IPv4 and IPv6, with any mechanism; for iptables these are two counts.
+#[test]
+fn every_address_is_guarded() {
+    in_namespace("every_address_is_guarded", || {
+        for mechanism in ["ebpf", "nft", "iptables"] {
+            let tool = if mechanism == "ebpf" { "ip" } else { mechanism };
+            if skip_without(tool) {
+                continue;
+            }
+            let listener =
+                TcpListener::bind(("::", PORT)).expect("the port is free in this namespace");
+            let flags = ["--limit", "1", "--mechanism", mechanism];
+            let need = if mechanism == "ebpf" { GATE_NEEDS } else { mechanism };
+            let Some(guard) = Guard::try_start(PORT, &flags, need) else { continue };
+            let mut held = vec![TcpStream::connect(("127.0.0.1", PORT)).expect("room")];
+            if mechanism == "iptables" {
+                held.push(TcpStream::connect(("::1", PORT)).expect("it has a count of its own"));
+            }
+            for address in ["127.0.0.1", "::1"] {
+                let refused = TcpStream::connect((address, PORT));
+                refused.expect_err("it is over the limit");
+            }
+            assert_eq!(guard.stop(), Some(0));
+            drop((held, listener));
+        }
+    });
+}
+
 /// Purpose: packets that belong to no connection, with sources that nobody has, refuse no client and do
 /// not move the limit, whether it is found or fixed, and with each way of counting. The guard once let
 /// them take places: 20 a second refused four clients of five.
