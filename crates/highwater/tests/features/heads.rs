@@ -104,6 +104,8 @@ on_each_transport! {
                 .get("/sign", |jar: SignedCookies| (jar.set(("user", "ann")), "signed"))
                 .get("/hide", |jar: PrivateCookies| (jar.set(("user", "ann")), "hidden"))
                 .get("/signed", |jar: SignedCookies| jar.get("user").map(|user| user.value().to_owned()))
+                .get("/signed-admin", |jar: SignedCookies| jar.get("admin").map(|user| user.value().to_owned()))
+                .get("/hidden-admin", |jar: PrivateCookies| jar.get("admin").map(|user| user.value().to_owned()))
                 .get("/hidden", |jar: PrivateCookies| jar.get("user").map(|user| user.value().to_owned()))
         };
         let server = start(routes(Key::from(&[7; 64])), transport);
@@ -120,7 +122,39 @@ on_each_transport! {
                 assert_eq!(ask(server.address(), read, &[forged]).status, 404, "{forged}");
             }
             assert_eq!(ask(stranger.address(), read, &[&made]).status, 404, "another key");
+            let renamed = made.replace("user=", "admin=");
+            let other = format!("{read}-admin");
+            assert_eq!(ask(server.address(), &other, &[&renamed]).status, 404, "another name");
         }
+    }
+}
+
+/// Purpose: a cookie whose name has a prefix that browsers enforce is taken only from a cookie of exactly that name, and what would
+/// come back under another name is not set (RFC 6265bis §5.4).
+#[test]
+fn names_of_cookies_are_as_they_are_sent() {
+    let show = |jar: CookieJar| jar.get("__Host-id").map(|id| id.value().to_owned());
+    let set = |highwater::RawQuery(name): highwater::RawQuery| {
+        (CookieJar::default().set((name.unwrap_or_default().replace('+', " "), "a b")), "set")
+    };
+    let client = highwater::testing::Client::new(Router::new().get("/", show).get("/set", set));
+    let ask = |sent: &str| {
+        client.request(highwater::Method::GET, "/").header("cookie", sent).send().status.as_u16()
+    };
+    for (sent, status) in [
+        ("__Host-id=1", 200),
+        ("x=1; \t__Host-id \t=1", 200),
+        ("%5F_Host-id=1", 404),
+        ("__Host%2Did=1", 404),
+        ("__host-id=1", 404),
+    ] {
+        assert_eq!(ask(sent), status, "{sent}");
+    }
+    let set = |name: &str| client.get(&format!("/set?{name}"));
+    let answer = set("__Host-a|b^c");
+    assert_eq!(answer.header("set-cookie"), Some("__Host-a|b^c=a%20b"));
+    for name in ["a+b", "", "a=b", "a;b"] {
+        assert_eq!(set(name).status, 500, "{name}");
     }
 }
 
