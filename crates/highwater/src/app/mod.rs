@@ -54,6 +54,7 @@ pub mod openapi;
 mod original;
 mod outcome;
 mod path_routes;
+mod personal;
 mod prepared;
 #[cfg(feature = "json")]
 mod problem;
@@ -147,6 +148,7 @@ pub(crate) use job::Submit;
 #[cfg(feature = "jwt")]
 pub(crate) use layer::on_request_per_worker;
 pub(crate) use outcome::Outcome;
+pub(crate) use personal::Personal;
 pub(crate) use prepared::FixedResponse;
 pub(crate) use request_content::RequestBody;
 #[cfg(feature = "sim")]

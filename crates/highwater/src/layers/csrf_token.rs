@@ -5,16 +5,25 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{Method, StatusCode, header};
 
-use crate::app::cookies::{Cookie, Key, SameSite, received};
-use crate::app::{Error, FromRequest, IntoResponse, Layer, Request, Response};
+use crate::app::cookies::{
+    Cookie, Key, SIGNATURE_BYTES, SameSite, received, set_cookie, signature,
+};
+use crate::app::{Error, FromRequest, IntoResponse, Layer, Personal, Request, Response};
 use crate::secret::same;
 
-/// The name of the cookie, of the form's field, and, with `X-` before it, of the header field.
-const COOKIE: &str = "csrf";
+/// The name of the cookie: of a name with this prefix browsers accept only a `Secure` cookie of this very host, for all paths
+/// (RFC 6265bis §4.1.3.2).
+const COOKIE: &str = "__Host-csrf";
+/// The same without TLS, for which browsers refuse the prefix.
+const COOKIE_INSECURE: &str = "csrf";
+/// The name of the form's field.
 const FIELD: &str = "csrf_token";
 const HEADER: &str = "x-csrf-token";
+
+/// Names the session of a request.
+type Session = dyn Fn(&Request<'_>) -> Option<String> + Send + Sync;
 
 /// Refuses requests that do not repeat the token of a page of this server (cross-site request forgery), with 403 `csrf_token`.
 ///
@@ -22,9 +31,15 @@ const HEADER: &str = "x-csrf-token";
 /// simpler, and enough. They can be used together.
 ///
 /// A handler that makes a page takes a [`CsrfToken`], and writes its value into a field `csrf_token` of each form, or into a script that sends
-/// it as `X-CSRF-Token`. The client gets the same in a signed cookie (`csrf`; `HttpOnly`, `SameSite=Lax`, `Secure`). `GET`,
+/// it as `X-CSRF-Token`. The client gets the same in a signed cookie (`__Host-csrf`; `HttpOnly`, `SameSite=Lax`, `Secure`). `GET`,
 /// `HEAD` and `OPTIONS` pass; all other requests need both. A form's field is found where the route takes the content whole and it is
 /// `application/x-www-form-urlencoded`; forms with files send the header field.
+///
+/// The answer of a handler that takes a token belongs to one client: [`response_cache`](super::response_cache) does not keep it,
+/// and it gets `Vary: Cookie` for other caches.
+///
+/// A token alone belongs to nobody: whoever can set a cookie in a browser can make it use a token of their own. The name's prefix
+/// keeps other hosts of the same domain from that. [`by`](CsrfTokens::by) binds tokens to sessions as well.
 ///
 /// ```
 /// use highwater::cookies::Key;
@@ -47,7 +62,7 @@ const HEADER: &str = "x-csrf-token";
 /// # app.build().unwrap();
 /// ```
 pub fn csrf_tokens(key: Key) -> CsrfTokens {
-    CsrfTokens { key, is_secure: true }
+    CsrfTokens { key, is_secure: true, session: None }
 }
 
 /// A layer that requires tokens; made by [`csrf_tokens`].
@@ -56,18 +71,59 @@ pub fn csrf_tokens(key: Key) -> CsrfTokens {
 pub struct CsrfTokens {
     key: Key,
     is_secure: bool,
+    session: Option<Arc<Session>>,
 }
 
 impl CsrfTokens {
-    /// Lets browsers send the cookie without TLS, too: for development.
+    /// Lets browsers send the cookie without TLS, too: for development. It is called `csrf` then, and other hosts of the same
+    /// domain can set it.
     pub fn insecure(mut self) -> Self {
         self.is_secure = false;
         self
     }
 
+    /// Binds tokens to the session that `session` returns, such as the id in a cookie or a user: one that was made for another
+    /// session is not valid, and pages have to be loaded again after a sign-in. `None` is what all have who have none.
+    ///
+    /// ```
+    /// use highwater::cookies::Key;
+    /// use highwater::layers::csrf_tokens;
+    ///
+    /// #[derive(Clone)]
+    /// struct SessionId(String); // Attached by a layer around this one, which has checked it.
+    ///
+    /// let tokens = csrf_tokens(Key::generate())
+    ///     .by(|request| request.extension::<SessionId>().map(|SessionId(id)| id));
+    /// ```
+    pub fn by(
+        mut self,
+        session: impl Fn(&Request<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.session = Some(Arc::new(session));
+        self
+    }
+
+    fn cookie(&self) -> &'static str {
+        if self.is_secure { COOKIE } else { COOKIE_INSECURE }
+    }
+
+    /// The signature of a token for the session of `request`.
+    fn sign(&self, request: &Request<'_>, token: &str) -> String {
+        let session = self.session.as_ref().and_then(|session| session(request));
+        let session = session.unwrap_or_default();
+        // With the length, no two pairs have the same text.
+        signature(&self.key, self.cookie(), &format!("{}:{session}{token}", session.len()))
+    }
+
+    /// The token of the request's cookie, if it is valid.
+    fn known(&self, request: &Request<'_>) -> Option<String> {
+        let jar = received(request);
+        let (given, token) = jar.get(self.cookie())?.value().split_at_checked(SIGNATURE_BYTES)?;
+        same(given, self.sign(request, token)).then(|| token.to_owned())
+    }
+
     fn on_request(&self, request: &Request<'_>) -> ControlFlow<Response> {
-        let known = received(request).signed(&self.key).get(COOKIE);
-        let known = known.map(|cookie| cookie.value().to_owned());
+        let known = self.known(request);
         let method = request.method();
         // A CONNECT opens a WebSocket, as a GET does in HTTP/1.1.
         let is_safe =
@@ -79,28 +135,28 @@ impl CsrfTokens {
             let error = Error::new(StatusCode::FORBIDDEN, "csrf_token", message);
             return ControlFlow::Break(error.into_response());
         }
-        let is_new = known.is_none();
+        let is_known = known.is_some();
         let value = known.unwrap_or_else(fresh);
-        request.insert(CsrfToken { value: value.into(), is_new, is_used: Arc::default() });
+        let new = (!is_known).then(|| (self.sign(request, &value) + &value).into());
+        request.insert(CsrfToken { value: value.into(), new, is_used: Arc::default() });
         ControlFlow::Continue(())
     }
 
     fn on_response(&self, request: &Request<'_>, response: &mut Response) {
         let Some(token) = request.extension::<CsrfToken>() else { return };
-        if !token.is_new || !token.is_used.load(Ordering::Relaxed) {
+        if !token.is_used.load(Ordering::Relaxed) {
             return;
         }
-        let cookie = Cookie::build((COOKIE, token.value.to_string()))
+        response.vary("cookie");
+        let Some(new) = token.new else { return };
+        let cookie = Cookie::build((self.cookie(), new.to_string()))
             .path("/")
             .http_only(true)
             .same_site(SameSite::Lax)
             .secure(self.is_secure);
-        let mut jar = cookie::CookieJar::new();
-        jar.signed_mut(&self.key).add(cookie.build());
-        for cookie in jar.delta() {
-            if let Ok(value) = HeaderValue::try_from(cookie.encoded().to_string()) {
-                response.append_header(header::SET_COOKIE, value);
-            }
+        match set_cookie(&cookie.build()) {
+            Ok(value) => response.append_header(header::SET_COOKIE, value),
+            Err(error) => *response = error.into_response(),
         }
     }
 }
@@ -131,7 +187,8 @@ fn fresh() -> String {
 #[derive(Clone)]
 pub struct CsrfToken {
     value: Arc<str>,
-    is_new: bool,
+    /// The value of its cookie, unless the client has that.
+    new: Option<Arc<str>>,
     is_used: Arc<AtomicBool>,
 }
 
@@ -153,6 +210,7 @@ impl FromRequest for CsrfToken {
         let token =
             token.ok_or_else(|| Error::internal("no layer `csrf_tokens(…)` covers this route"))?;
         token.is_used.store(true, Ordering::Relaxed);
+        Personal::note(request);
         Ok(token)
     }
 }

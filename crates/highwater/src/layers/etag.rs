@@ -47,6 +47,11 @@ fn validate(request: &Request<'_>, response: &mut Response) {
     {
         response.set_header(header::ETAG, HeaderValue::try_from(tag).expect("it is ASCII"));
     }
+    answer_conditions(request, response);
+}
+
+/// Judges the conditions of a request that reads, by the validators of its answer 200.
+pub(super) fn answer_conditions(request: &Request<'_>, response: &mut Response) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = UnixSeconds(now.as_secs());
     let modified = response.header("last-modified");

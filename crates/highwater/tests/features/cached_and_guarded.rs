@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use highwater::cookies::Key;
 use highwater::header::{CACHE_CONTROL, HeaderValue};
-use highwater::layers::{CsrfToken, csrf_tokens, response_cache};
+use highwater::layers::{CsrfToken, csrf_tokens, etag, response_cache};
 use highwater::testing::{Client, Response as Answer};
-use highwater::{Form, Method, Request, Response, Router, StatusCode};
+use highwater::{Form, Method, PeerAddr, Request, Response, Router, StatusCode};
 use serde::Deserialize;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -117,6 +117,103 @@ fn kept_answers_are_bounded() {
     assert!(error.to_string().contains("leave the layer out"), "{error}");
 }
 
+/// Purpose: an answer is kept for as long as it says itself, at most for the layer's lifetime; not at all if that is nothing,
+/// and not stale where it forbids that. The longest time that can be written is one.
+#[test]
+fn answers_say_how_long_they_are_fresh() {
+    const LAST: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    for (name, value, fresh, stale) in [
+        ("x-other", "-", 60, true),
+        ("cache-control", "max-age=600", 60, true),
+        ("cache-control", "public, max-age=10", 10, true),
+        ("cache-control", "max-age=30, s-maxage=10", 10, false),
+        ("cache-control", "must-revalidate", 60, false),
+        ("cache-control", "proxy-revalidate, max-age=10", 10, false),
+        ("cache-control", "max-age=0", 0, false),
+        ("cache-control", "max-age=soon", 0, false),
+        ("expires", LAST, 0, false),
+        ("expires", "0", 0, false),
+    ] {
+        let calls = AtomicU32::new(0);
+        let page = move || {
+            let call = calls.fetch_add(1, Ordering::Relaxed) + 1;
+            // The one that is to renew it fails, so that the next one would be given the stale one.
+            let status = if call == 2 { 500 } else { 200 };
+            let status = StatusCode::from_u16(status).expect("it is one");
+            Response::from(call.to_string()).with_header(name, value).with_status(status)
+        };
+        let cache = response_cache(MINUTE).stale_while_revalidate(Duration::MAX);
+        let client = Client::new(Router::new().layer(cache).get("/", page));
+        assert_eq!(client.get("/").text(), "1", "{value}");
+        if fresh > 0 {
+            client.advance(Duration::from_millis(fresh * 1000 - 1));
+            assert_eq!(client.get("/").text(), "1", "{value}");
+            client.advance(Duration::from_millis(1));
+        }
+        assert_eq!(client.get("/").status, 500, "{value}");
+        assert_eq!(client.get("/").text(), if stale { "1" } else { "3" }, "{value}");
+    }
+}
+
+/// Purpose: a client that has the kept answer is answered 304, by its tag or its date; conditions that are not for caches reach
+/// the handler.
+#[test]
+fn kept_answers_are_compared_with_what_clients_have() {
+    const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    let page = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Response::from("Hello").with_header("last-modified", DATE)
+    };
+    let cache = response_cache(MINUTE);
+    let client = Client::new(Router::new().layer(cache).layer(etag()).get("/", page));
+    let tag = client.get("/").header("etag").expect("the layer has made one").to_owned();
+    let ask = |name, value: &str| client.request(Method::GET, "/").header(name, value).send();
+    for (name, value, status) in [
+        ("if-none-match", &*tag, 304),
+        ("if-none-match", "\"other\"", 200),
+        ("if-modified-since", DATE, 304),
+    ] {
+        let answer = ask(name, value);
+        assert_eq!((answer.status.as_u16(), answer.header("age")), (status, Some("0")), "{value}");
+        assert_eq!(answer.header("etag"), Some(&*tag));
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    assert_eq!(ask("if-match", "\"other\"").status, 412);
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+}
+
+/// Purpose: an answer that was made with something of its client's own is not kept, although the layer that sets the cookie
+/// is around the cache, and neither is that for a client who has none.
+#[test]
+fn what_handlers_take_of_one_client_is_not_kept() {
+    let calls = AtomicU32::new(0);
+    let app = Router::new()
+        .layer(csrf_tokens(key()))
+        .layer(response_cache(MINUTE))
+        .get("/form", |token: CsrfToken| token.field())
+        .get("/form-later", async |token: CsrfToken| token.field())
+        .get("/peer", |PeerAddr(_)| "your address")
+        .get("/maybe", |peer: Option<PeerAddr>| format!("{}", peer.is_some()))
+        .get("/same", move || calls.fetch_add(1, Ordering::Relaxed).to_string());
+    let client = Client::new(app);
+    for target in ["/form", "/form-later"] {
+        let (one, two) = (client.get(target), client.get(target));
+        assert_ne!(one.text(), two.text(), "{target}: one token for each visitor");
+        for page in [&one, &two] {
+            assert!(page.header("set-cookie").is_some(), "{target}");
+            assert_eq!(page.header("age"), None, "{target}");
+        }
+    }
+    for target in ["/peer", "/maybe"] {
+        assert_eq!(client.get(target).status, 200);
+        assert_eq!(client.get(target).header("age"), None, "{target}");
+    }
+    assert_eq!(client.get("/same").text(), "0");
+    assert_eq!(client.get("/same").header("age"), Some("0"));
+}
+
 #[derive(Deserialize)]
 struct Transfer {
     to: String,
@@ -164,6 +261,8 @@ fn forms_repeat_a_token() {
     for part in ["; HttpOnly", "; SameSite=Lax", "; Secure", "; Path=/"] {
         assert!(field.contains(part), "{field}");
     }
+    assert!(field.starts_with("__Host-csrf="), "no other host may set it: {field}");
+    assert_eq!(page.header("vary"), Some("cookie"));
     let cookie = field.split(';').next().expect("the pair").to_owned();
     let again = client.request(Method::GET, "/form").header("cookie", &cookie).send();
     assert_eq!(
@@ -180,7 +279,7 @@ fn forms_repeat_a_token() {
     let foreign = bank(Key::from(&[8; 64])).get("/form");
     let forged =
         foreign.header("set-cookie").and_then(|field| field.split(';').next()).expect("it is new");
-    let unsigned = format!("csrf={token}");
+    let unsigned = format!("__Host-csrf={token}");
     for (cookie, body, header) in [
         (None, &*body, None),
         (None, &body, Some(&*token)),
@@ -202,5 +301,30 @@ fn forms_repeat_a_token() {
     );
     let page = insecure.get("/");
     assert!(page.text().starts_with("<input type=\"hidden\" name=\"csrf_token\" value=\""));
-    assert!(!page.header("set-cookie").expect("it is new").contains("Secure"));
+    let field = page.header("set-cookie").expect("it is new");
+    assert!(field.starts_with("csrf=") && !field.contains("Secure"), "{field}");
+}
+
+/// Purpose: a token that was made for one session is not valid in another one.
+#[test]
+fn tokens_are_bound_to_sessions() {
+    let session = |request: &Request<'_>| request.header("x-session").map(str::to_owned);
+    let client = Client::new(
+        Router::new()
+            .layer(csrf_tokens(key()).by(session))
+            .get("/form", |token: CsrfToken| token.value().to_owned())
+            .post("/form", || "sent"),
+    );
+    let page = client.request(Method::GET, "/form").header("x-session", "ann").send();
+    let field = page.header("set-cookie").expect("it is new");
+    let cookie = field.split(';').next().expect("the pair");
+    for (session, status) in [(Some("ann"), 200), (Some("bob"), 403), (Some(""), 403), (None, 403)]
+    {
+        let mut request = client.request(Method::POST, "/form").header("cookie", cookie);
+        request = request.header("x-csrf-token", page.text());
+        if let Some(session) = session {
+            request = request.header("x-session", session);
+        }
+        assert_eq!(request.send().status, status, "{session:?}");
+    }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::FromRequest;
 use crate::app::error::Error;
+use crate::app::personal::Personal;
 use crate::app::request::Request;
 
 /// The certificates by which the client has shown who it is, over TLS with client certificates (setting `tls-client-ca`,
@@ -57,10 +58,12 @@ impl PeerCertificates {
 
 impl FromRequest for PeerCertificates {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Personal::note(request);
         request.extension().ok_or_else(|| Error::forbidden("a client certificate is needed"))
     }
 
     fn is_present(request: &Request<'_>) -> bool {
+        Personal::note(request); // That there is none may make another answer, too.
         request.extension::<PeerCertificates>().is_some()
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::kept::{Kept, key};
 use super::{RENEWAL_MAX, ResponseCache};
-use crate::app::{Layer, Request, Response};
+use crate::app::{Layer, Personal, Request, Response};
 
 struct Entry {
     kept: Kept,
@@ -68,25 +68,30 @@ impl Cache {
         let Some(key) = key(request) else { return ControlFlow::Continue(()) };
         let mut store = self.store();
         let Some(entry) = store.find(&key, &self.settings) else {
+            drop(store);
+            Personal::watch(request);
             return ControlFlow::Continue(());
         };
         let now = Instant::now();
         let age = now.duration_since(entry.stored);
-        if age < self.settings.lifetime {
-            return ControlFlow::Break(entry.kept.response(age));
-        }
+        let times = entry.kept.times;
         let is_renewed =
             entry.renewing.is_some_and(|since| now.duration_since(since) < RENEWAL_MAX);
-        if age < self.settings.lifetime + self.settings.stale && is_renewed {
-            return ControlFlow::Break(entry.kept.response(age));
+        if age < times.lifetime || age < times.whole() && is_renewed {
+            return ControlFlow::Break(entry.kept.answer(request, age));
         }
         entry.renewing = Some(now);
+        drop(store);
+        Personal::watch(request);
         ControlFlow::Continue(())
     }
 
     fn on_response(&self, request: &Request<'_>, response: &Response) {
         let Some(key) = key(request).filter(|_| request.method() == Method::GET) else { return };
-        let Some(kept) = Kept::of(response) else { return };
+        if Personal::is_noted(request) {
+            return;
+        }
+        let Some(kept) = Kept::of(response, self.settings.times()) else { return };
         let entry = Entry { kept, stored: Instant::now(), renewing: None };
         self.store().put(key.into(), entry, &self.settings);
     }

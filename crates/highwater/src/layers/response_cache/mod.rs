@@ -14,6 +14,7 @@ mod redis;
 
 use std::time::Duration;
 
+use self::kept::Times;
 #[cfg(feature = "redis")]
 pub use self::redis::RedisStore;
 use crate::app::Layer;
@@ -24,10 +25,20 @@ const RENEWAL_MAX: Duration = Duration::from_secs(5);
 /// Stores answers for `lifetime`, and serves them to everyone who requests the same host, path and query: with `Age`, and without
 /// its handler.
 ///
-/// What is kept is the whole answer 200 to a `GET`, of at most 1 MiB, and `HEAD` is answered by it. Left alone are requests with
-/// `Authorization`, `Cookie`, `Range`, or `Cache-Control: no-cache` or `no-store`, and answers with `Set-Cookie`, `Vary`, or `Cache-Control:
-/// private`, `no-store` or `no-cache`: they are not for everybody. An answer that depends on anything else of the request
-/// has to say so in `Vary`.
+/// What is kept is the whole answer 200 to a `GET`, of at most 1 MiB, and `HEAD` is answered by it. Left alone, since they are not for
+/// everybody, are:
+///
+/// - requests with `Authorization`, `Cookie`, `Range`, `If-Match`, `If-Unmodified-Since`, or `Cache-Control: no-cache` or `no-store`;
+/// - answers with `Set-Cookie`, `Vary`, or `Cache-Control: private`, `no-store` or `no-cache`;
+/// - answers of handlers that take a `CsrfToken`, [`PeerAddr`](crate::PeerAddr) or
+///   [`PeerCertificates`](crate::PeerCertificates).
+///
+/// An answer that depends on anything else, such as `http` or `https`, or what a layer has attached for an
+/// [`Extension`](crate::Extension), has to say `Vary` or `Cache-Control: private`; otherwise everybody gets it.
+///
+/// `lifetime` is the longest. An answer that says that it is fresh for a shorter time (`Cache-Control: s-maxage`, `max-age`, `Expires`) is kept
+/// for that, and not at all with `max-age=0`. A client that has the kept answer already, by `If-None-Match` or
+/// `If-Modified-Since`, is answered 304.
 ///
 /// At most 1024 answers and 64 MiB are kept, in one process; those that have not been requested lately are removed first. With the feature `redis`,
 /// `response_cache(…).redis(…)` keeps them for several instances. Layers around this one see
@@ -74,7 +85,7 @@ pub struct ResponseCache {
 
 impl ResponseCache {
     /// Keeps serving an answer for this long after its lifetime while one request renews it, so that nobody else waits for
-    /// its handler (RFC 5861 §3).
+    /// its handler (RFC 5861 §3). Answers with `must-revalidate`, `proxy-revalidate` or `s-maxage` are never served stale.
     pub fn stale_while_revalidate(mut self, stale: Duration) -> Self {
         self.stale = stale;
         self
@@ -100,6 +111,10 @@ impl ResponseCache {
     pub fn bytes_max(mut self, bytes: usize) -> Self {
         self.bytes_max = bytes;
         self
+    }
+
+    fn times(&self) -> Times {
+        Times { lifetime: self.lifetime, stale: self.stale }
     }
 
     fn problems(&self) -> Vec<String> {

@@ -1,29 +1,32 @@
 //! A kept answer as the bytes that Redis holds.
 //!
 //! ```text
-//!  keep_ms u64 │ fields u16 │ (name u16, value u16, their bytes) × fields │ content u32 │ content
+//!  keep_ms u64 │ fresh_ms u64 │ fields u16 │ (name u16, value u16, their bytes) × fields │ content u32 │ content
 //! ```
 //!
 //! Integers are big-endian. What is not exactly that is no entry: a value that was cut, or somebody else's.
 
+use std::time::Duration;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderName, HeaderValue};
 
-use super::super::kept::{CONTENT_BYTES_MAX, Kept};
+use super::super::kept::{CONTENT_BYTES_MAX, Kept, Times};
 
 /// The version of this format, in keys.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// The largest fields of an answer that is kept, in bytes.
 const FIELDS_BYTES_MAX: usize = 64 << 10;
 
 /// The largest entry. More is never asked for.
-pub(super) const ENTRY_BYTES_MAX: usize = CONTENT_BYTES_MAX + FIELDS_BYTES_MAX + 14;
+pub(super) const ENTRY_BYTES_MAX: usize = CONTENT_BYTES_MAX + FIELDS_BYTES_MAX + 22;
 
 /// `kept` as bytes, of an entry that is removed after `keep_ms`; `None` if its fields are too large.
 pub(super) fn encode(kept: &Kept, keep_ms: u64) -> Option<Vec<u8>> {
     let mut bytes = BytesMut::with_capacity(kept.content.len() + 512);
     bytes.put_u64(keep_ms);
+    bytes.put_u64(u64::try_from(kept.times.lifetime.as_millis()).unwrap_or(u64::MAX).max(1));
     bytes.put_u16(kept.fields.len().try_into().ok()?);
     for (name, value) in &kept.fields {
         bytes.put_u16(name.as_str().len().try_into().ok()?);
@@ -41,7 +44,11 @@ pub(super) fn encode(kept: &Kept, keep_ms: u64) -> Option<Vec<u8>> {
 
 /// The answer, and after how many milliseconds its entry is removed.
 pub(super) fn decode(mut bytes: Bytes) -> Option<(Kept, u64)> {
-    let keep_ms = bytes.try_get_u64().ok()?;
+    let (keep_ms, fresh_ms) = (bytes.try_get_u64().ok()?, bytes.try_get_u64().ok()?);
+    let times = Times {
+        lifetime: Duration::from_millis(fresh_ms),
+        stale: Duration::from_millis(keep_ms.saturating_sub(fresh_ms)),
+    };
     let count = bytes.try_get_u16().ok()?;
     let mut fields = Vec::new();
     for _ in 0..count {
@@ -52,7 +59,7 @@ pub(super) fn decode(mut bytes: Bytes) -> Option<(Kept, u64)> {
     }
     let length = bytes.try_get_u32().ok()?;
     let is_whole = bytes.len() == usize::try_from(length).ok()?;
-    is_whole.then_some((Kept { fields, content: bytes }, keep_ms))
+    is_whole.then_some((Kept { times, fields, content: bytes }, keep_ms))
 }
 
 fn take(bytes: &mut Bytes, count: usize) -> Option<Bytes> {
@@ -65,11 +72,15 @@ mod tests {
 
     use super::*;
 
+    const TIMES: Times =
+        Times { lifetime: Duration::from_secs(60), stale: Duration::from_secs(30) };
+
     fn kept(fields: &[(&'static str, &'static str)], content: &'static [u8]) -> Kept {
         let field = |(name, value): &(&'static str, &'static str)| {
             (HeaderName::from_static(name), HeaderValue::from_static(value))
         };
-        Kept { fields: fields.iter().map(field).collect(), content: Bytes::from_static(content) }
+        let fields = fields.iter().map(field).collect();
+        Kept { times: TIMES, fields, content: Bytes::from_static(content) }
     }
 
     /// Purpose: an answer comes back as it was, and no part of its bytes is taken for an answer.
@@ -88,15 +99,19 @@ mod tests {
     /// Purpose: what is too large is not kept, at the limit and beyond it, and no entry is larger than what is asked for.
     #[test]
     fn limits() {
-        let of = |size: usize| Kept { fields: Vec::new(), content: vec![0; size].into() };
+        let of = |size: usize| {
+            let content = vec![0; size].into();
+            Kept { times: TIMES, fields: Vec::new(), content }
+        };
         let largest = encode(&of(CONTENT_BYTES_MAX), 1).expect("it is allowed");
         assert!(largest.len() <= ENTRY_BYTES_MAX);
         assert_eq!(encode(&of(CONTENT_BYTES_MAX + 1), 1), None);
         let field = |size: usize| {
             let value = HeaderValue::try_from("x".repeat(size)).expect("it is visible");
-            Kept { fields: vec![(HeaderName::from_static("x"), value)], content: Bytes::new() }
+            let fields = vec![(HeaderName::from_static("x"), value)];
+            Kept { times: TIMES, fields, content: Bytes::new() }
         };
-        let around = 8 + 2 + 4 + 1;
+        let around = 8 + 8 + 2 + 4 + 1;
         assert!(encode(&field(FIELDS_BYTES_MAX - around), 1).is_some());
         assert_eq!(encode(&field(FIELDS_BYTES_MAX - around + 1), 1), None);
     }

@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::super::RENEWAL_MAX;
-use super::super::kept::Kept;
+use super::super::kept::{Kept, Times};
 use super::entry::{ENTRY_BYTES_MAX, decode, encode};
 use crate::logging::{rate_limited, tracing};
 use crate::metrics::{Counter, Metrics};
@@ -39,23 +39,6 @@ const PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)]
 const READS_MAX: usize = 1024;
 /// Writes under way, of at most 1 MiB each; further answers are not kept. A guess that bounds the memory.
 const WRITES_MAX: usize = 64;
-
-/// How old an answer may be.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    pub(super) lifetime: Duration,
-    /// How much older while somebody renews it.
-    pub(super) stale: Duration,
-}
-
-impl Times {
-    /// After how many milliseconds Redis removes it.
-    fn keep_ms(self) -> u64 {
-        let keep = self.lifetime.saturating_add(self.stale).as_millis();
-        // Redis counts in signed numbers, from 1970.
-        u64::try_from(keep).unwrap_or(u64::MAX).clamp(1, u64::MAX >> 8)
-    }
-}
 
 /// The result of a lookup.
 #[derive(Debug)]
@@ -191,7 +174,7 @@ impl Link {
         // It is cancelled only where the thread has ended.
         let found = asked.await.ok().flatten();
         match &found {
-            Some(Found::Kept(_, age)) if *age < times.lifetime => counters.hit.increment(),
+            Some(Found::Kept(kept, age)) if *age < kept.times.lifetime => counters.hit.increment(),
             Some(Found::Kept(..)) => counters.stale.increment(),
             Some(Found::Nothing) => counters.miss.increment(),
             None => counters.failed.increment(),
@@ -200,16 +183,17 @@ impl Link {
     }
 
     /// Stores an answer. Returns at once.
-    pub(super) fn keep(&self, key: String, kept: &Kept, times: Times) {
+    pub(super) fn keep(&self, key: String, kept: &Kept) {
         let dropped = &self.shared.counters.dropped;
         let place = Arc::clone(&self.shared.writes).try_acquire_owned();
         let (Ok(place), Some(way)) = (place, self.shared.way()) else {
             return dropped.increment();
         };
-        let Some(entry) = encode(kept, times.keep_ms()) else { return dropped.increment() };
+        let keep_ms = keep_ms(kept.times);
+        let Some(entry) = encode(kept, keep_ms) else { return dropped.increment() };
         let shared = Arc::clone(&self.shared);
         self.runtime.spawn(async move {
-            let stored = store(way.connection, key, entry, times.keep_ms());
+            let stored = store(way.connection, key, entry, keep_ms);
             match shared.judge(way.number, timeout(WRITE, stored).await) {
                 Some(()) => shared.counters.stored.increment(),
                 None => shared.counters.write_failed.increment(),
@@ -217,6 +201,13 @@ impl Link {
             drop(place);
         });
     }
+}
+
+/// After how many milliseconds Redis removes an answer.
+fn keep_ms(times: Times) -> u64 {
+    let keep = times.whole().as_millis();
+    // Redis counts in signed numbers, from 1970.
+    u64::try_from(keep).unwrap_or(u64::MAX).clamp(1, u64::MAX >> 8)
 }
 
 impl Drop for Link {
@@ -234,7 +225,10 @@ async fn find(
     let mut asked = ::redis::pipe();
     asked.cmd("GETRANGE").arg(&key).arg(0).arg(ENTRY_BYTES_MAX).cmd("PTTL").arg(&key);
     let (bytes, left_ms): (Vec<u8>, i64) = asked.query_async(&mut connection).await?;
-    let Some((kept, keep_ms)) = decode(Bytes::from(bytes)) else { return Ok(Found::Nothing) };
+    let Some((mut kept, keep_ms)) = decode(Bytes::from(bytes)) else { return Ok(Found::Nothing) };
+    // Another instance may have kept it for longer than this one gives it.
+    kept.times = kept.times.min(times);
+    let times = kept.times;
     // It may have been removed in between; then it was as old as it may be.
     let age = Duration::from_millis(keep_ms.saturating_sub(left_ms.max(0).unsigned_abs()));
     if age < times.lifetime {
@@ -246,7 +240,7 @@ async fn find(
     let mut turn = ::redis::cmd("SET");
     turn.arg(renewing(&key)).arg(1).arg("NX").arg("PX").arg(RENEWAL_MAX.as_millis() as u64);
     let is_ours: Option<String> = turn.query_async(&mut connection).await?;
-    let is_within = age < times.lifetime.saturating_add(times.stale);
+    let is_within = age < times.whole();
     match is_ours.is_none() && is_within {
         true => Ok(Found::Kept(kept, age)),
         false => Ok(Found::Nothing),

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use http::Method;
 
-use self::link::{Found, Link, Times};
+use self::link::{Found, Link};
 use super::ResponseCache;
-use super::kept::{Kept, key};
-use crate::app::{Layer, Next, OwnedRequest, Response};
+use super::kept::{Kept, Times, key};
+use crate::app::{Layer, Next, OwnedRequest, Personal, Response};
 use crate::metrics::Metrics;
 
 /// How long a request waits for Redis by default. A guess: a network's round trip is below a millisecond, and a
@@ -156,13 +156,17 @@ impl Cache {
         };
         let key = self.key(&asked);
         match link.find(&key, self.times).await {
-            Found::Kept(kept, age) => return kept.response(age),
+            Found::Kept(kept, age) => return kept.answer(&request, age),
             Found::Nothing => {}
         }
         let is_get = request.method() == Method::GET;
+        let personal = Personal::watch(&request);
         let response = next.run(request).await;
-        if let Some(kept) = Kept::of(&response).filter(|_| is_get) {
-            link.keep(key, &kept, self.times);
+        if is_get
+            && !personal.is_set()
+            && let Some(kept) = Kept::of(&response, self.times)
+        {
+            link.keep(key, &kept);
         }
         response
     }
@@ -174,8 +178,7 @@ pub(super) fn layer(settings: &ResponseCache, store: &RedisStore) -> Layer {
     if problems.is_empty() {
         problems.extend(store.link().err());
     }
-    let times = Times { lifetime: settings.lifetime, stale: settings.stale };
-    let cache = Arc::new(Cache { store: store.clone(), times });
+    let cache = Arc::new(Cache { store: store.clone(), times: settings.times() });
     let layer = Layer::new().around(move |request, next| Arc::clone(&cache).answer(request, next));
     problems.into_iter().fold(layer, Layer::problem)
 }
