@@ -26,6 +26,7 @@ mod cache;
 mod disk;
 #[cfg(feature = "embedded")]
 mod embedded;
+mod page;
 mod place;
 mod source;
 mod stream;
@@ -142,7 +143,8 @@ impl StaticFiles {
     }
 
     /// Answers with this file, and 200, in place of 404: for applications that route in the browser. Not to requests for a
-    /// name with an extension, unless they accept `text/html` by name: a script that is missing is better a 404 than a page.
+    /// name with an extension, unless they accept `text/html` by name: a script that is missing is better a 404 than a page. Both answers
+    /// have `Vary: Accept`, and caches ask before they give the page in place of a file again (`Cache-Control: no-cache`, if you set another one).
     pub fn single_page(mut self, file: &str) -> Self {
         match place(file, true).filter(|place| !place.is_empty() && !place.ends_with('/')) {
             Some(place) => self.single_page = Some(place),
@@ -326,17 +328,6 @@ impl Files {
         self.missing(request)
     }
 
-    /// The answer where there is no file.
-    fn missing(&self, request: &Request<'_>) -> io::Result<Response> {
-        if let Some(page) = &self.settings.single_page
-            && wants_page(request)
-            && let Some(representation) = self.read(page, request)?
-        {
-            return Ok(self.finish(representation.answer(request, now())));
-        }
-        Ok(not_found().into_response())
-    }
-
     /// The codings to try, the client's favourite first, with the suffixes of their files.
     fn candidates(&self, request: &Request<'_>) -> Vec<(Coding, &'static str)> {
         let plain = (Coding::Identity, "");
@@ -482,11 +473,4 @@ fn redirect(request: &Request<'_>) -> Response {
     }
     let query = request.original_query().map(|query| format!("?{query}")).unwrap_or_default();
     Redirect::temporary(format!("{path}/{query}")).into_response()
-}
-
-/// Whether a page is an answer to a request for a file that is not there.
-fn wants_page(request: &Request<'_>) -> bool {
-    let accept = request.header("accept").unwrap_or("*/*").to_ascii_lowercase();
-    let is_page = media_type::extension(request.path()).is_none();
-    accept.contains("text/html") || is_page && (accept.contains("*/*") || accept.contains("text/*"))
 }

@@ -333,6 +333,34 @@ on_each_transport! {
             assert!(status == 404 || answer.content == content, "{path} {accept}");
         }
     }
+
+    /// Purpose: whether a page or 404 answers for a file that is not there depends on `Accept`, as both say; and a cache asks before
+    /// it gives that page again, however long it may give files, and the page by its own name.
+    fn single_page_in_caches(transport) {
+        let site = folder(&[("index.html", "<app>"), ("app.js", "run()")]);
+        for (set, page) in [
+            (Some("max-age=31536000"), Some("no-cache")),
+            (Some("private, No-Store"), Some("private, No-Store")),
+            (None, None),
+        ] {
+            let mut files = StaticFiles::new(site.path()).single_page("index.html");
+            if let Some(set) = set {
+                files = files.cache_control(set);
+            }
+            let server = start(Router::new().files("/", files), transport);
+            for (path, accept, vary, control) in [
+                ("/", "text/html", None, set),
+                ("/app.js", "*/*", None, set),
+                ("/todos/7", "text/html", Some("accept"), page),
+                ("/todos/7", "application/json", Some("accept"), None),
+                ("/gone.js", "text/html", Some("accept"), page),
+            ] {
+                let answer = ask(server.address(), path, &[&format!("Accept: {accept}")]);
+                assert_eq!(answer.field("vary"), vary, "{path} {accept}");
+                assert_eq!(answer.field("cache-control"), control, "{path} {accept}");
+            }
+        }
+    }
 }
 
 /// Purpose: what is set up wrongly is found when the application is built, with the remedy.
