@@ -4,9 +4,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use highwater::layers::{COMPRESSED_AT_ONCE_MAX, compression};
+use highwater::layers::{COMPRESSED_AT_ONCE_MAX, compression, etag};
 use highwater::server::TransportChoice;
-use highwater::{Body, Bytes, Layer, Response, Router, StatusCode, fixed};
+use highwater::testing::Client;
+use highwater::{Body, Bytes, Layer, Method, Response, Router, StatusCode, fixed};
 
 use crate::answers::Answer;
 use crate::served::{HANG, exchange, start};
@@ -96,6 +97,9 @@ on_each_transport! {
             .get("/encoded", move || text(5000).into_response_with("content-encoding", "gzip"))
             .get("/fixed-form", move || text(5000).into_response_with("cache-control", "private, No-Transform"))
             .get("/digest", move || text(5000).into_response_with("content-digest", "sha-256=:x:"))
+            .get("/repr-digest", move || text(5000).into_response_with("repr-digest", "sha-256=:x:"))
+            .get("/old-digest", move || text(5000).into_response_with("digest", "sha-256=x"))
+            .get("/md5", move || text(5000).into_response_with("content-md5", "x"))
             .get("/part", || (StatusCode::PARTIAL_CONTENT, [("content-range", "bytes 0-4999/9999")], "a".repeat(5000)))
             .get("/secret", move || text(5000))
             .get("/random", || typed("text/plain", random(5000)))
@@ -112,10 +116,26 @@ on_each_transport! {
             assert!(coding(path, &[]), "{path}");
             assert!(!coding(path, &["Cache-Control: no-transform"]), "{path}");
         }
-        for path in ["/below", "/png", "/bytes", "/encoded", "/fixed-form", "/digest", "/part", "/secret", "/random",
+        for path in ["/below", "/png", "/bytes", "/encoded", "/fixed-form", "/digest", "/repr-digest", "/old-digest", "/md5", "/part", "/secret", "/random",
             "/none", "/events", "/fixed"]
         {
             assert!(!coding(path, &[]), "{path}");
+        }
+    }
+
+    /// Purpose: a 304 has the tag that the client's own content has: weak if that may be compressed, strong if it is as it is.
+    fn not_modified(transport) {
+        let page = || typed("application/json", json(4096)).with_header("etag", "\"1\"");
+        let app = Router::new().layer(compression()).layer(etag()).get("/", page);
+        let server = start(app, transport);
+        for (accepted, known, tag) in [
+            ("gzip", "W/\"1\"", "W/\"1\""), ("gzip", "\"0\", \"1\"", "\"1\""), ("gzip", "*", "W/\"1\""),
+            ("identity", "W/\"1\"", "\"1\""), ("identity", "\"1\"", "\"1\""),
+        ] {
+            let fields = [format!("Accept-Encoding: {accepted}"), format!("If-None-Match: {known}")];
+            let answer = ask(server.address(), "/", &[&fields[0], &fields[1]]);
+            assert_eq!((answer.status, answer.field("etag")), (304, Some(tag)), "{accepted} {known}");
+            assert_eq!(answer.field("vary"), Some("accept-encoding"));
         }
     }
 
@@ -183,6 +203,23 @@ on_each_transport! {
 }
 
 /// Bytes in which nothing repeats.
+/// Purpose: HEAD is answered like GET, with neither content nor a length that it does not have.
+#[test]
+fn heads() {
+    let large = || typed("application/json", json(2 * COMPRESSED_AT_ONCE_MAX as usize));
+    let small = || typed("application/json", json(4096));
+    let app = Router::new().layer(compression()).get("/large", large).get("/small", small);
+    let client = Client::new(app);
+    for path in ["/large", "/small"] {
+        let [get, head] = [Method::GET, Method::HEAD]
+            .map(|method| client.request(method, path).header("accept-encoding", "gzip").send());
+        assert!(head.body.is_empty() && !get.body.is_empty(), "{path}");
+        for name in ["content-encoding", "content-length", "vary", "etag"] {
+            assert_eq!(head.header(name), get.header(name), "{path} {name}");
+        }
+    }
+}
+
 fn random(size: u32) -> Bytes {
     (0..size).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }

@@ -12,7 +12,7 @@ mod stream;
 use std::fmt;
 use std::sync::Arc;
 
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 
 use self::encoder::{Encoder, compress};
 use self::stream::Compressed;
@@ -41,7 +41,7 @@ type Test = dyn Fn(&Request<'_>, &Response) -> bool + Send + Sync;
 /// | whole, from 1 KiB to 256 KiB | is compressed at once, and keeps a `Content-Length`; sent as it is if that is not larger |
 /// | larger, or streamed | is compressed while it is sent; what has come is flushed before waiting for more |
 /// | of a type that is compressed already (pictures, video, archives, fonts in WOFF) or unknown | is left as it is |
-/// | with `Content-Encoding`, `Content-Range` or `Content-Digest` | is left as it is |
+/// | with `Content-Encoding`, `Content-Range`, or a digest (`Content-Digest`, `Repr-Digest`, `Digest`, `Content-MD5`) | is left as it is |
 /// | with `Cache-Control: no-transform`, in request or response | is left as it is |
 /// | `text/event-stream` | is left as it is: each stream would keep the memory of an encoder |
 ///
@@ -114,7 +114,7 @@ impl Compression {
 
     fn on_response(&self, request: &Request<'_>, response: &mut Response) {
         if response.status() == StatusCode::NOT_MODIFIED {
-            return response.vary("accept-encoding"); // As the 200 that it stands for.
+            return self.on_not_modified(request, response);
         }
         if !self.may_compress(request, response) {
             return;
@@ -122,7 +122,23 @@ impl Compression {
         response.vary("accept-encoding");
         match Weights::of(request.headers()).choose(OFFERS) {
             None | Some(Coding::Identity) => {}
-            Some(coding) => encode(response, coding),
+            Some(coding) => encode(response, coding, request.method() == Method::HEAD),
+        }
+    }
+
+    /// A 304 has the fields that the 200 would have (RFC 9110 §15.4.5). Without content nobody knows whether that is compressed, so
+    /// its tag is weak where it may be, unless the client names it as a strong one: then it has the content as it is.
+    fn on_not_modified(&self, request: &Request<'_>, response: &mut Response) {
+        response.vary("accept-encoding");
+        let coding = Weights::of(request.headers()).choose(OFFERS);
+        let may_be_compressed = coding.is_some_and(|coding| coding != Coding::Identity);
+        let tag = response.header("etag");
+        let mut known = request.headers().get_all("if-none-match");
+        let is_as_it_is = known.any(|value| {
+            value.split(|&byte| byte == b',').any(|one| Some(one.trim_ascii()) == tag)
+        });
+        if may_be_compressed && !is_as_it_is {
+            weaken(response);
         }
     }
 
@@ -132,9 +148,7 @@ impl Compression {
             return false;
         }
         let is_as_it_must_be = response.status() == StatusCode::PARTIAL_CONTENT
-            || ["content-encoding", "content-range", "content-digest"]
-                .iter()
-                .any(|name| response.header(name).is_some());
+            || OF_BYTES.iter().any(|name| response.header(name).is_some());
         let control = response.headers().filter(|(name, _)| *name == "cache-control");
         let control = control.map(|(_, value)| value);
         !is_as_it_must_be
@@ -170,6 +184,16 @@ impl Compression {
 /// The directive that forbids to change content (RFC 9111 §5.2.2.6).
 const FORBIDDEN: &[&str] = &["no-transform"];
 
+/// Fields that are about these very bytes: of others they would be wrong.
+const OF_BYTES: &[&str] = &[
+    "content-encoding",
+    "content-range",
+    "content-digest",
+    "repr-digest",
+    "digest",
+    "content-md5",
+];
+
 /// The types below `application/` that are text, or like it.
 const APPLICATION: &[&str] = &[
     "geo+json",
@@ -192,13 +216,16 @@ const APPLICATION: &[&str] = &[
     "yaml",
 ];
 
-fn encode(response: &mut Response, coding: Coding) {
+/// Compresses the content. That of an answer to `HEAD` is not sent: it becomes a stream without an encoder, which has no length, as
+/// the compressed one.
+fn encode(response: &mut Response, coding: Coding, is_head: bool) {
     match response.body().as_bytes() {
         Some(bytes) if bytes.len() as u64 <= COMPRESSED_AT_ONCE_MAX => {
             let Some(compressed) = compress(coding, bytes) else { return };
             response.remove_header(&header::CONTENT_LENGTH); // The server writes the right one.
             response.set_body(compressed);
         }
+        _ if is_head => response.map_body(|pieces| pieces),
         _ => {
             let Ok(encoder) = Encoder::new(coding) else { return };
             response.map_body(|pieces| Compressed::new(pieces, encoder));
