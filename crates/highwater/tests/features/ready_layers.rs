@@ -211,6 +211,16 @@ fn limits_pass() {
     assert_eq!(status(), 200, "another client");
 }
 
+/// Purpose: each of two limits says its own state once, even if both are set up alike.
+#[test]
+fn limits_speak_for_themselves() {
+    let limit = |key| rate_limit(5, Duration::from_secs(10)).by(move |_| Some(key));
+    let app = Router::new().layer(limit(1)).layer(limit(2)).get("/", || "served");
+    let answer = Client::new(app).get("/");
+    let values = |wanted: &str| answer.headers.iter().filter(|(name, _)| *name == wanted).count();
+    assert_eq!((values("ratelimit"), values("ratelimit-policy")), (2, 2));
+}
+
 /// Purpose: a limit that lets nothing pass is a mistake, and so is trust in everybody.
 #[test]
 fn set_up_wrongly() {

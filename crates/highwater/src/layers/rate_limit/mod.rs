@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
@@ -140,6 +141,7 @@ impl RateLimit {
 
 /// What runs for each request.
 struct Limiter {
+    id: Id,
     settings: RateLimit,
     rate: Rate,
     table: Table,
@@ -148,9 +150,15 @@ struct Limiter {
     policy: HeaderValue,
 }
 
-/// What a request was told, for the fields of its answer: policies and states, one of each limit that covers its route.
+/// What a request was told, for the fields of its answer: the state of each limit that covers its route.
 #[derive(Clone, Default)]
-struct Told(Vec<(HeaderValue, HeaderValue)>);
+struct Told(Vec<(Id, HeaderValue)>);
+
+/// Tells limits apart, whose policies may have the same text.
+type Id = u64;
+
+/// The id of the next limit.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Limiter {
     fn on_request(&self, request: &Request<'_>) -> ControlFlow<Response> {
@@ -163,7 +171,7 @@ impl Limiter {
         let state = self.state(&decision);
         if decision.is_allowed {
             let mut told = request.extension::<Told>().unwrap_or_default();
-            told.0.push((self.policy.clone(), state));
+            told.0.push((self.id, state));
             request.insert(told);
             return ControlFlow::Continue(());
         }
@@ -197,8 +205,8 @@ impl Limiter {
 
     fn on_response(&self, request: &Request<'_>, response: &mut Response) {
         let Told(told) = request.extension().unwrap_or_default();
-        for (policy, state) in told.into_iter().filter(|(policy, _)| *policy == self.policy) {
-            response.append_header(POLICY, policy);
+        for (_, state) in told.into_iter().filter(|(id, _)| *id == self.id) {
+            response.append_header(POLICY, self.policy.clone());
             response.append_header(STATE, state);
         }
     }
@@ -227,6 +235,7 @@ impl From<RateLimit> for Layer {
         let (requests, window) = (u64::from(limit.requests), seconds(period));
         let policy = format!("\"{}\";q={requests};w={window}", limit.name);
         let limiter = Arc::new(Limiter {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             rate: Rate { interval: (period / requests).max(1), burst: requests },
             table: Table::new(limit.keys_max),
             secret: RandomState::new(),
