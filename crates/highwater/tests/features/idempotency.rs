@@ -314,13 +314,16 @@ fn each_client_has_its_own_keys() {
     assert_eq!(request.header("x-user", &long).send().status.as_u16(), 500);
 }
 
-/// Purpose: a handler sees the key; and one whose content cannot be compared is the application's mistake, with its name.
+/// Purpose: a handler sees the key; one whose content cannot be compared gets no request with a key, and others as always.
 #[test]
 fn handlers() {
     let service = service(idempotency(HOUR));
     assert_eq!(service.post("/key", "\"a b\"", "").text(), "a b");
     assert_eq!(service.post("/key", "", "").text(), "none");
-    assert_eq!(service.post("/stream", "k", "x").status.as_u16(), 500);
+    let refused = service.post("/stream", "k", "x");
+    assert_eq!(refused.status.as_u16(), 400, "no client can make it an error of the server");
+    assert!(refused.text().contains("\"idempotency_key_unsupported\""), "{}", refused.text());
+    assert_eq!(service.post("/stream", "", "x").text(), "never");
 }
 
 /// Purpose: settings that cannot work are named when the application is built.

@@ -8,7 +8,9 @@ use tokio::time::Instant;
 
 use super::kept::{Happened, Kept};
 use super::log::{Log, Receipt};
-use super::problems::{INVALID, KEY, MISSING, NOT_KEPT, REUSED, Refusal, UNDER_WAY, UNKNOWN};
+use super::problems::{
+    INVALID, KEY, MISSING, NOT_KEPT, REUSED, Refusal, UNDER_WAY, UNKNOWN, UNSUPPORTED,
+};
 use super::table::{Begin, Key, Table};
 use super::{Idempotency, IdempotencyKey, fingerprint, key};
 use crate::app::{Error, IntoResponse, Next, OwnedRequest, Request, Response};
@@ -153,11 +155,13 @@ impl Guard {
         let client = self.settings.client.as_ref().and_then(|client| client(request));
         let client = client.unwrap_or_default();
         let Some(content) = request.body().filter(|_| !request.is_for_stream()) else {
-            return Err(Error::internal(
-                "idempotency(…) compares the content of requests, and this handler takes it as a stream; take it whole, or put the \
-                 route under a router without the layer",
-            )
-            .into_response());
+            rate_limited!(
+                WARN,
+                route = pattern,
+                "a request with an Idempotency-Key is refused: idempotency(…) compares contents, and the handler takes it as a stream; \
+                 take it whole, or put the route under a router without the layer"
+            );
+            return Err(self.refuse(UNSUPPORTED));
         };
         if client.len() > CLIENT_BYTES_MAX {
             let problem = "idempotency(…).by(…): the name of a client has more than 1024 bytes";

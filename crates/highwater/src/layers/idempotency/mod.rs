@@ -47,11 +47,13 @@ type Client = dyn Fn(&Request<'_>) -> Option<String> + Send + Sync;
 /// | with a key whose handler was interrupted | 409 `idempotency_outcome_unknown` |
 /// | with a key whose answer was a stream or [too large](Idempotency::answer_bytes_max) to be kept | 409 `idempotency_answer_not_kept` |
 /// | with a key that is not a string of at most 255 characters | 400 `idempotency_key_invalid` |
+/// | with a key, for a handler that takes its content as a stream | 400 `idempotency_key_unsupported` |
 /// | without a key, where it is [required](Idempotency::required) | 400 `idempotency_key_missing` |
 /// | with a new key, when the table or the journal is full, or its disk fails | 503 `idempotency_unavailable`, with `Retry-After` |
 ///
 /// All but the last are problem details (RFC 9457). A key holds for one route and one [client](Idempotency::by). Other methods
-/// pass, since to repeat them does no harm (RFC 9110 §9.2.2). The content is compared where the handler takes it whole.
+/// pass, since to repeat them does no harm (RFC 9110 §9.2.2). The content is compared, so handlers have to take it whole: others get no
+/// request with a key, and where keys are required none at all.
 ///
 /// Every answer of a handler is kept, errors too, but for 408, 425, 429 and 503: these say that nothing was applied, and the key is
 /// free again.
@@ -60,7 +62,8 @@ type Client = dyn Fn(&Request<'_>) -> Option<String> + Send + Sync;
 ///
 /// As long as its lifetime lasts, a key is never applied twice: what is known is never forgotten to make room. A handler that
 /// is dropped before its end, because its client has hung up or its time was over, may have been applied or not. Its key is answered 409
-/// from then on; make such a handler [`detached`](crate::Handler::detached), so that it runs to its end. Or say, with
+/// from then on; make such a handler [`detached`](crate::Handler::detached), so that no client that hangs up ends it, and let its own
+/// [`timeout`](crate::Handler::timeout), which still does, be long enough. Or say, with
 /// [`retry_interrupted`](Idempotency::retry_interrupted), that it may run again.
 ///
 /// In memory, keys last as long as the process. With the feature `journal`, `Idempotency::journal` keeps them on a disk, and the

@@ -64,6 +64,15 @@ pub(super) const NOT_KEPT: Refusal = Refusal {
     retry_after: None,
 };
 
+pub(super) const UNSUPPORTED: Refusal = Refusal {
+    status: StatusCode::BAD_REQUEST,
+    code: "idempotency_key_unsupported",
+    title: "Idempotency-Key is not supported here",
+    detail: "This operation takes its content as a stream, and cannot tell whether two requests are the same. It was not applied; send \
+             it without Idempotency-Key.",
+    retry_after: None,
+};
+
 impl Refusal {
     /// The answer. `manual` is where the operation is explained.
     pub(super) fn response(&self, manual: Option<&str>) -> Response {
