@@ -8,6 +8,9 @@ use highwater::proxies::TrustedProxies;
 use highwater::{Error, Extension, FromRequest, Json, Request, Requirements, Router};
 use serde_json::Value;
 
+/// Signs the tokens. An application reads its own from a file.
+const SECRET: &str = "a secret that is no secret, of 32 bytes or more";
+
 #[derive(Clone)]
 struct User(String);
 
@@ -17,7 +20,7 @@ pub(crate) fn routes(key: Key) -> Router {
         (user == "aladdin" && same(password, "open sesame")).then(|| User(user.to_owned()))
     });
     // An application leaves `exp` and `aud` to be checked.
-    let tokens = jwt(JwtKey::hs256("secret")).without_expiry().any_audience();
+    let tokens = jwt(JwtKey::hs256(SECRET)).without_expiry().any_audience();
     Router::new()
         .merge(
             Router::new()

@@ -183,7 +183,8 @@ fn identity() {
         );
     }
     let now = std::time::SystemTime::now();
-    let token = highwater::auth::issue("secret", "ann", now, Duration::from_secs(60));
+    let secret = "a secret that is no secret, of 32 bytes or more";
+    let token = highwater::auth::issue(secret, "ann", now, Duration::from_secs(60));
     let bearer = |token: &str| format!("Authorization: Bearer {token}\r\n");
     assert_eq!(all.get("/jwt", &bearer(&token)).json()["sub"], "ann");
     let other = highwater::auth::issue("other", "ann", now, Duration::from_secs(60));

@@ -249,17 +249,23 @@ pub struct TokenArgs {
     pub jwt_secret: Option<String>,
 }
 
+/// The shortest secret, in bytes: as long as the hash of HS256 (RFC 7518 §3.2).
+const SECRET_BYTES_MIN: usize = 32;
+
 /// The error when there is no secret.
 pub const SECRET_MISSING: &str = "--jwt-secret is missing; give the secret that tokens are signed with, as in \
     JWT_SECRET=$(openssl rand -hex 32)";
 
 fn secret(text: &str) -> Result<String, String> {
-    match text {
-        "" => {
+    match text.len() {
+        0 => {
             Err("it is empty: anybody could sign tokens; use JWT_SECRET=$(openssl rand -hex 32)"
                 .into())
         }
-        text => Ok(text.to_owned()),
+        bytes @ 1..SECRET_BYTES_MIN => Err(format!(
+            "it has {bytes} bytes, and can be guessed; use at least {SECRET_BYTES_MIN}: JWT_SECRET=$(openssl rand -hex 32)"
+        )),
+        _ => Ok(text.to_owned()),
     }
 }
 
@@ -305,6 +311,7 @@ mod tests {
     fn wrong_values_teach() {
         let cases = [
             ("--jwt-secret", "", "openssl"),
+            ("--jwt-secret", "a secret of thirty-one bytes...", "at least 32"),
             ("--cache-ttl-sec", "0", "1"),
             ("--database-url", "mysql://db", "postgres://user:password@host"),
             ("--redis-url", "127.0.0.1", "redis://host"),

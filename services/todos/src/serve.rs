@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use highwater::ServerArgs;
-use highwater::logging::{self, tracing};
+use highwater::logging;
 use highwater::metrics::{Metrics, Readiness};
 use highwater::server::{Running, Server, Signals};
 use highwater_kit::ending::{Failure, say};
@@ -20,9 +20,6 @@ use crate::metrics;
 
 /// How long what is queued may take to be applied at the end; what is left is applied after the next start.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-
-/// RFC 7518, section 3.2: a key for HS256 has at least as many bytes as the hash.
-const SECRET_BYTES_GOOD: usize = 32;
 
 /// How long the token is valid that is printed for who tries the service.
 const DEMO_TOKEN_SECONDS: f64 = 86_400.0;
@@ -40,9 +37,6 @@ pub fn todos(
 ) -> Result<(), Failure> {
     logging::install(server.log);
     let signals = Signals::catch()?;
-    if secret.len() < SECRET_BYTES_GOOD {
-        tracing::warn!(bytes = secret.len(), "JWT_SECRET is short; use one of at least 32 bytes");
-    }
     let engine = engine::build(&args.engine, args.embedded_worker)?;
     let service = Arc::new(Service {
         reads: Arc::clone(&engine.reads),

@@ -6,7 +6,7 @@ use highwater_testkit::{
     Answer, Call, Client, Document, Process, eventually, eventually_some, get, request,
     schemathesis, typescript,
 };
-use service::{SECRET, as_user, bearer, now, todos};
+use service::{SECRET, SECRET_FLAG, as_user, bearer, now, todos};
 use tempfile::TempDir;
 
 fn service() -> (Process, Client, TempDir) {
@@ -387,13 +387,8 @@ fn settings_without_effect() {
     }
     let data = tempfile::tempdir().expect("a folder");
     let path = data.path().to_str().expect("a plain name");
-    let mut command = service::command(&[
-        "--listen=127.0.0.1:0",
-        "--metrics=off",
-        "--jwt-secret=x",
-        "--data",
-        path,
-    ]);
+    let mut command =
+        service::command(&["--listen=127.0.0.1:0", "--metrics=off", SECRET_FLAG, "--data", path]);
     Process::start(command.env("KAFKA_TODO_TOPIC", "t").env("CACHE_TTL_SEC", "9")).stop();
 }
 

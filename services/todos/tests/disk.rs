@@ -301,14 +301,15 @@ fn a_demo_keeps_its_secret() {
 #[test]
 fn wrong_settings() {
     type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a [&'a str]);
-    let cases: [Case<'_>; 7] = [
+    let cases: [Case<'_>; 8] = [
         (&[], &[], &["--jwt-secret", "JWT_SECRET"]),
         (&["token"], &[], &["--jwt-secret", "JWT_SECRET"]),
         (&[], &[("JWT_SECRET", "")], &["JWT_SECRET", "empty"]),
-        (&["--title-max=0"], &[("JWT_SECRET", "x")], &["--title-max", "0", "1 to"]),
-        (&["--wait-max=1d"], &[("JWT_SECRET", "x")], &["--wait-max", "1d"]),
+        (&[], &[("JWT_SECRET", "secret")], &["JWT_SECRET", "6 bytes", "at least 32"]),
+        (&["--title-max=0"], &[("JWT_SECRET", service::SECRET)], &["--title-max", "0", "1 to"]),
+        (&["--wait-max=1d"], &[("JWT_SECRET", service::SECRET)], &["--wait-max", "1d"]),
         (&["seed", "--count=0"], &[], &["--count", "0"]),
-        (&["token", "--ttl=0s", "--jwt-secret=x"], &[], &["--ttl", "0s"]),
+        (&["token", "--ttl=0s", service::SECRET_FLAG], &[], &["--ttl", "0s"]),
     ];
     for (args, variables, said) in cases {
         let (status, text) = run(args, variables);
@@ -326,9 +327,10 @@ fn unusable_data() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let service = todos(directory.path(), &[]);
     let data = text(directory.path());
-    for args in
-        [&["--jwt-secret=x", "--listen=127.0.0.1:0", "--data", data][..], &["seed", "--data", data]]
-    {
+    for args in [
+        &[service::SECRET_FLAG, "--listen=127.0.0.1:0", "--data", data][..],
+        &["seed", "--data", data],
+    ] {
         let (status, said) = run(args, &[]);
         assert_eq!(status, Some(1), "{said}");
         assert!(said.contains("in use by process") && said.contains(data), "{said}");
@@ -337,7 +339,7 @@ fn unusable_data() {
     assert_eq!(service.get("/todos").text(), "[]");
     let blocked: PathBuf = directory.path().join("file");
     std::fs::write(&blocked, "in the way").expect("writable");
-    let (status, said) = run(&["--jwt-secret=x", "--data", text(&blocked)], &[]);
+    let (status, said) = run(&[service::SECRET_FLAG, "--data", text(&blocked)], &[]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("file") && said.contains("--data"), "{said}");
 }

@@ -70,7 +70,7 @@ where
             "The user and the password are missing or wrong.",
         );
     });
-    layer
+    layer.everywhere()
 }
 
 /// The user and the password of a request, as an argument. They are read, not checked; 401 if they are missing.

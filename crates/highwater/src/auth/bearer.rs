@@ -54,7 +54,7 @@ where
         let scheme = crate::app::openapi::SecurityScheme::http("bearer");
         super::field::document(operation, "bearer", &scheme, "The token is missing or not known.");
     });
-    layer
+    layer.everywhere()
 }
 
 /// 401 for a request without a token: what is wanted, and nothing else (RFC 6750 §3.1).

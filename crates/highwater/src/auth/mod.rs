@@ -6,7 +6,8 @@
 //! | [`bearer`] | a token that only the application understands | the same |
 //! | `jwt` (feature `jwt`) | a token that is signed | `Claims<T>`, `Subject` |
 //!
-//! Each covers the router that it is given to; requests without a proof do not reach its handlers. A 401 names what is wanted
+//! Each covers the router that it is given to, its [`fixed`](crate::fixed) answers and files included; requests without a proof do not
+//! reach its handlers. What everybody may ask for, such as a health check, belongs into another router. A 401 names what is wanted
 //! in `WWW-Authenticate` (RFC 9110 §11.6.1), and the document of an operation (feature `openapi`) that they cover has their security scheme.
 //! Where the check has to wait, for a database or a slow hash, take [`BasicCredentials`] or [`BearerToken`] in an extractor of your
 //! own ([`FromRequestAsync`](crate::FromRequestAsync)).

@@ -8,7 +8,7 @@ use highwater::auth::{
 use highwater::openapi::{OpenApi, api};
 use highwater::server::TransportChoice;
 use highwater::testing::Client;
-use highwater::{Extension, Router};
+use highwater::{Extension, Method, Router, fixed};
 use serde::Deserialize;
 
 use crate::answers::Answer;
@@ -47,6 +47,38 @@ fn router() -> Router {
             api(|token: BearerToken| format!("{token:?} {}", token.0.len())).operation_id("d"),
         )
         .get("/bare", api(|subject: Subject| subject.to_string()).operation_id("e"))
+}
+
+/// Purpose: a fixed answer is behind the layer that covers its router, like a handler; one of another router is not.
+#[test]
+fn fixed_answers_are_behind_them() {
+    let staff = || basic("x", |user: &str, word: &str| same(word, "y").then(|| user.to_owned()));
+    let service = || bearer(|token: &str| same(token, "w1EWm").then_some(()));
+    let signed = || jwt(JwtKey::hs256(SECRET));
+    let within = |router: Router| router.get("/", fixed("within")).get("/f", || "a handler");
+    let app = Router::new()
+        .get("/health", fixed("ok"))
+        .nest("/basic", within(Router::new().layer(staff())))
+        .nest("/bearer", within(Router::new().layer(service())))
+        .nest("/jwt", within(Router::new().layer(signed())))
+        .merge(Router::new().layer(staff()).get("/merged", fixed("within")));
+    let client = Client::new(app);
+    assert_eq!(client.get("/health").text(), "ok");
+    let token = format!("Bearer {}", token("ann", 60));
+    for (path, proof) in [
+        ("/basic", "Basic YW5uOnk="),
+        ("/bearer", "Bearer w1EWm"),
+        ("/jwt", &*token),
+        ("/merged", "Basic YW5uOnk="),
+    ] {
+        let refused = client.get(path);
+        assert_eq!(refused.status, 401, "{path}");
+        assert!(refused.header("www-authenticate").is_some(), "{path}");
+        let head = client.request(Method::HEAD, path).send();
+        assert_eq!(head.status, 401, "{path}");
+        let known = client.request(Method::GET, path).header("authorization", proof).send();
+        assert_eq!((known.status.as_u16(), known.text()), (200, "within"), "{path}");
+    }
 }
 
 fn token(subject: &str, life: u64) -> String {

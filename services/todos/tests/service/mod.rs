@@ -8,6 +8,8 @@ use highwater_testkit::{Process, program};
 
 /// What tokens are signed with in tests.
 pub(crate) const SECRET: &str = "a secret of the tests, as long as one should be";
+/// The same, as a setting.
+pub(crate) const SECRET_FLAG: &str = "--jwt-secret=a secret of the tests, as long as one should be";
 
 /// What would set something, or switch an engine.
 const VARIABLES: [&str; 7] = [

@@ -15,7 +15,12 @@ use super::provider::install;
 pub struct JwtKey {
     pub(super) algorithm: Algorithm,
     pub(super) verifying: DecodingKey,
+    /// What is wrong with it.
+    pub(super) problem: Option<String>,
 }
+
+/// The shortest secret, in bytes: as long as the hash (RFC 7518 §3.2).
+const SECRET_BYTES_MIN: usize = 32;
 
 /// Why a key cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +35,19 @@ impl fmt::Display for JwtKeyError {
 impl std::error::Error for JwtKeyError {}
 
 impl JwtKey {
-    /// HS256: a secret that issuer and service share. Of at least 32 bytes (RFC 7518 §3.2), or it can be guessed.
+    /// HS256: a secret that issuer and service share. A shorter one than 32 bytes can be guessed (RFC 7518 §3.2), an empty one
+    /// need not be; both are refused when the application is built.
     pub fn hs256(secret: impl AsRef<[u8]>) -> Self {
-        JwtKey::new(Algorithm::HS256, DecodingKey::from_secret(secret.as_ref()))
+        let secret = secret.as_ref();
+        let mut key = JwtKey::new(Algorithm::HS256, DecodingKey::from_secret(secret));
+        key.problem = (secret.len() < SECRET_BYTES_MIN).then(|| {
+            format!(
+                "JwtKey::hs256(…): the secret has {} bytes, and whoever guesses it can sign tokens; give at least \
+                 {SECRET_BYTES_MIN} random ones, as `openssl rand -hex 32` writes them",
+                secret.len()
+            )
+        });
+        key
     }
 
     /// RS256: the public key of an issuer, of 2048 to 8192 bits, as `-----BEGIN PUBLIC KEY-----` has it
@@ -79,7 +94,7 @@ impl JwtKey {
 
     fn new(algorithm: Algorithm, verifying: DecodingKey) -> Self {
         install();
-        JwtKey { algorithm, verifying }
+        JwtKey { algorithm, verifying, problem: None }
     }
 }
 

@@ -119,6 +119,7 @@ impl Jwt {
 
     fn problems(&self) -> Vec<String> {
         let mut problems = self.problems.clone();
+        problems.extend(self.rules.keys.iter().filter_map(|key| key.problem.clone()));
         if self.rules.any_audience && !self.rules.audiences.is_empty() {
             problems.push(String::from(
                 "jwt(…): `any_audience` accepts what `audience` would refuse; leave one of them out",
@@ -185,7 +186,7 @@ impl From<Jwt> for Layer {
                 "The token is missing, or not valid (`invalid_token`).",
             );
         });
-        problems.into_iter().fold(layer, Layer::problem)
+        problems.into_iter().fold(layer.everywhere(), Layer::problem)
     }
 }
 

@@ -234,3 +234,20 @@ fn remembered_tokens_are_bounded() {
     assert!(subject(&gatekeeper, "x.y.z", NOW).is_err());
     assert_eq!(gatekeeper.remembered.borrow().len(), before);
 }
+
+/// Purpose: a secret that is too short for its algorithm is refused when the application is built, of whichever key: at 31 bytes, not at
+/// 32, and without showing it.
+#[test]
+fn short_secrets() {
+    let problems = |first: &str, second: &str| {
+        jwt(JwtKey::hs256(first)).or_key(JwtKey::hs256(second)).problems()
+    };
+    let (short, long) = ("s".repeat(31), "s".repeat(32));
+    assert_eq!(problems(&long, SECRET), Vec::<String>::new());
+    for (first, second, size) in [("", SECRET, 0), (SECRET, &short, 31), (&short, SECRET, 31)] {
+        let problems = problems(first, second);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains(&format!("has {size} bytes")), "{problems:?}");
+        assert!(problems[0].contains("openssl rand -hex 32") && !problems[0].contains("ssss"));
+    }
+}
