@@ -33,14 +33,16 @@ pub struct Accept(Ranges);
 /// is a language tag, such as `en` or `pt-BR`; it is accepted if the client names it or what its tag begins with.
 ///
 /// ```
-/// use highwater::{AcceptLanguage, Router};
+/// use highwater::{AcceptLanguage, Response, Router};
 ///
-/// fn greet(languages: AcceptLanguage) -> &'static str {
-///     match languages.best(&["en", "de", "pt-BR"]) {
+/// fn greet(languages: AcceptLanguage) -> Response {
+///     let mut response = Response::from(match languages.best(&["en", "de", "pt-BR"]) {
 ///         Some("de") => "Guten Tag",
 ///         Some("pt-BR") => "Bom dia",
 ///         _ => "Good day",
-///     }
+///     });
+///     response.vary("accept-language"); // Or caches give one language to all.
+///     response
 /// }
 ///
 /// let app = Router::new().get("/", greet);
