@@ -201,7 +201,17 @@ fn network(text: &str) -> Result<Network, String> {
         None => most,
         Some(bits) => bits.parse().ok().filter(|&bits| bits <= most).ok_or_else(wrong)?,
     };
-    Ok(Network { address, bits })
+    match address {
+        // Addresses are compared in the form of IPv4 where they have one.
+        IpAddr::V6(mapped) if mapped.to_ipv4_mapped().is_some() => match bits {
+            96.. => Ok(Network { address: address.to_canonical(), bits: bits - 96 }),
+            _ => Err(format!(
+                "{text:?} reaches beyond the addresses of IPv4 that ::ffff:0.0.0.0/96 stands for; write a network of IPv4, such as \
+                 10.0.0.0/8, or of IPv6"
+            )),
+        },
+        _ => Ok(Network { address, bits }),
+    }
 }
 
 impl fmt::Display for TrustedProxies {
@@ -325,6 +335,14 @@ mod tests {
         assert!(trusts("192.0.2.1", "192.0.2.1") && !trusts("192.0.2.1/32", "192.0.2.0"));
         assert!(trusts("::/0", "2001::") && trusts("2001:db8::1", "2001:db8::1"));
         assert!(!trusts("2001:db8::/64", "2001:db8:0:1::"));
+        assert!(
+            trusts("::ffff:10.0.0.0/104", "10.1.2.3") && trusts("::ffff:192.0.2.1", "192.0.2.1")
+        );
+        assert!(trusts("::ffff:10.0.0.0/104", "::ffff:10.1.2.3"));
+        assert!(!trusts("::ffff:10.0.0.0/104", "11.1.2.3"));
+        for wrong in ["::ffff:0.0.0.0/95", "::ffff:10.0.0.0/8", "::ffff:10.0.0.0/129"] {
+            assert!(wrong.parse::<TrustedProxies>().is_err(), "{wrong}");
+        }
         for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "proxy", "10.0.0.1,", "1.1.1.1/-1"] {
             assert!(wrong.parse::<TrustedProxies>().is_err(), "{wrong}");
         }
