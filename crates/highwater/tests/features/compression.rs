@@ -9,6 +9,8 @@ use highwater::server::TransportChoice;
 use highwater::testing::Client;
 use highwater::{Body, Bytes, Layer, Method, Response, Router, StatusCode, fixed};
 
+use highwater_testkit::eventually;
+
 use crate::answers::Answer;
 use crate::served::{HANG, exchange, start};
 use crate::transports::on_each_transport;
@@ -203,6 +205,44 @@ on_each_transport! {
 }
 
 /// Bytes in which nothing repeats.
+/// Purpose: as many streams are compressed at the same time as may be, and one more is sent as it is; when one is over, another one
+/// is compressed. Whole content needs no place.
+#[test]
+fn streams_have_places() {
+    let endless = async || {
+        let (mut sender, body) = Body::channel();
+        tokio::task::spawn_local(async move {
+            while sender.send("more\n").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        typed("text/plain", body)
+    };
+    let large = || typed("text/plain", "a".repeat(2 * COMPRESSED_AT_ONCE_MAX as usize));
+    let app = Router::new()
+        .layer(compression().streams_max(2))
+        .get("/endless", endless)
+        .get("/large", large)
+        .get("/small", || "a".repeat(5000));
+    let server = start(app, TransportChoice::Portable);
+    let gzip = ["Accept-Encoding: gzip"];
+    let coded = |path: &str| ask(server.address(), path, &gzip).field("content-encoding").is_some();
+    let open = || {
+        let mut stream = TcpStream::connect_timeout(&server.address(), HANG).expect("it listens");
+        stream.set_read_timeout(Some(HANG)).expect("it is open");
+        write!(stream, "GET /endless HTTP/1.0\r\n{}\r\n\r\n", gzip[0]).expect("it is open");
+        stream.read_exact(&mut [0; 12]).expect("it has begun");
+        stream
+    };
+    let first = open();
+    assert!(coded("/large"), "there is one place left");
+    let second = open();
+    assert!(!coded("/large") && coded("/small"));
+    drop(first);
+    eventually("a free place", || coded("/large"));
+    drop(second);
+}
+
 /// Purpose: HEAD is answered like GET, with neither content nor a length that it does not have.
 #[test]
 fn heads() {

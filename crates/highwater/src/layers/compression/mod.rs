@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, StatusCode, header};
+use tokio::sync::Semaphore;
 
 use self::encoder::{Encoder, compress};
 use self::stream::Compressed;
@@ -27,6 +28,10 @@ const BYTES_MIN: u64 = 1024;
 /// milliseconds. The answer has no `Content-Length` then.
 pub const COMPRESSED_AT_ONCE_MAX: u64 = 256 * 1024;
 
+/// How many streams of one layer are compressed at once by default: an encoder takes a quarter of a megabyte (gzip) to one (zstd), for as
+/// long as its client takes to read. A guess: a gigabyte is what a server with so many slow clients can spare.
+const STREAMS_MAX: usize = 1024;
+
 /// The order for a client that accepts several equally, as browsers do. For equal sizes zstd takes the least time.
 const OFFERS: [Coding; 4] = [Coding::Zstd, Coding::Brotli, Coding::Gzip, Coding::Identity];
 
@@ -40,6 +45,7 @@ type Test = dyn Fn(&Request<'_>, &Response) -> bool + Send + Sync;
 /// |---|---|
 /// | whole, from 1 KiB to 256 KiB | is compressed at once, and keeps a `Content-Length`; sent as it is if that is not larger |
 /// | larger, or streamed | is compressed while it is sent; what has come is flushed before waiting for more |
+/// | the same, while [1024 others](Compression::streams_max) are | is left as it is |
 /// | of a type that is compressed already (pictures, video, archives, fonts in WOFF) or unknown | is left as it is |
 /// | with `Content-Encoding`, `Content-Range`, or a digest (`Content-Digest`, `Repr-Digest`, `Digest`, `Content-MD5`) | is left as it is |
 /// | with `Cache-Control: no-transform`, in request or response | is left as it is |
@@ -72,7 +78,12 @@ type Test = dyn Fn(&Request<'_>, &Response) -> bool + Send + Sync;
 /// assert!(response.body.len() < 100);
 /// ```
 pub fn compression() -> Compression {
-    Compression { bytes_min: BYTES_MIN, types: Vec::new(), unless: Vec::new() }
+    Compression {
+        bytes_min: BYTES_MIN,
+        types: Vec::new(),
+        unless: Vec::new(),
+        streams: streams(STREAMS_MAX),
+    }
 }
 
 /// A layer that compresses content; made by [`compression`].
@@ -82,6 +93,7 @@ pub struct Compression {
     bytes_min: u64,
     types: Vec<String>,
     unless: Vec<Arc<Test>>,
+    streams: Arc<Semaphore>,
 }
 
 impl Compression {
@@ -112,6 +124,13 @@ impl Compression {
         self
     }
 
+    /// How many answers may be compressed piece by piece at the same time: 1024 by default, of all workers. Each takes the memory of an
+    /// encoder, up to a megabyte, until its client has read it; further ones are sent as they are.
+    pub fn streams_max(mut self, streams: usize) -> Self {
+        self.streams = self::streams(streams);
+        self
+    }
+
     fn on_response(&self, request: &Request<'_>, response: &mut Response) {
         if response.status() == StatusCode::NOT_MODIFIED {
             return self.on_not_modified(request, response);
@@ -122,7 +141,7 @@ impl Compression {
         response.vary("accept-encoding");
         match Weights::of(request.headers()).choose(OFFERS) {
             None | Some(Coding::Identity) => {}
-            Some(coding) => encode(response, coding, request.method() == Method::HEAD),
+            Some(coding) => self.encode(response, coding, request.method() == Method::HEAD),
         }
     }
 
@@ -140,6 +159,27 @@ impl Compression {
         if may_be_compressed && !is_as_it_is {
             weaken(response);
         }
+    }
+
+    /// Compresses the content. That of an answer to `HEAD` is not sent: it becomes a stream without an encoder, which has no length, as
+    /// the compressed one.
+    fn encode(&self, response: &mut Response, coding: Coding, is_head: bool) {
+        match response.body().as_bytes() {
+            Some(bytes) if bytes.len() as u64 <= COMPRESSED_AT_ONCE_MAX => {
+                let Some(compressed) = compress(coding, bytes) else { return };
+                response.remove_header(&header::CONTENT_LENGTH); // The server writes the right one.
+                response.set_body(compressed);
+            }
+            _ if is_head => response.map_body(|pieces| pieces),
+            _ => {
+                let Ok(place) = Arc::clone(&self.streams).try_acquire_owned() else { return };
+                let Ok(encoder) = Encoder::new(coding) else { return };
+                response.map_body(|pieces| Compressed::new(pieces, encoder, place));
+            }
+        }
+        response.set_header(header::CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        response.remove_header(&header::ACCEPT_RANGES);
+        weaken(response);
     }
 
     fn may_compress(&self, request: &Request<'_>, response: &Response) -> bool {
@@ -216,24 +256,9 @@ const APPLICATION: &[&str] = &[
     "yaml",
 ];
 
-/// Compresses the content. That of an answer to `HEAD` is not sent: it becomes a stream without an encoder, which has no length, as
-/// the compressed one.
-fn encode(response: &mut Response, coding: Coding, is_head: bool) {
-    match response.body().as_bytes() {
-        Some(bytes) if bytes.len() as u64 <= COMPRESSED_AT_ONCE_MAX => {
-            let Some(compressed) = compress(coding, bytes) else { return };
-            response.remove_header(&header::CONTENT_LENGTH); // The server writes the right one.
-            response.set_body(compressed);
-        }
-        _ if is_head => response.map_body(|pieces| pieces),
-        _ => {
-            let Ok(encoder) = Encoder::new(coding) else { return };
-            response.map_body(|pieces| Compressed::new(pieces, encoder));
-        }
-    }
-    response.set_header(header::CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
-    response.remove_header(&header::ACCEPT_RANGES);
-    weaken(response);
+/// Places for streams.
+fn streams(count: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)))
 }
 
 /// Makes a strong entity tag weak: the bytes are others now (RFC 9110 §8.8.1).

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use futures_core::Stream;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::encoder::Encoder;
 use crate::app::{BodyPieces, BoxError};
@@ -23,11 +24,13 @@ pub(super) struct Compressed {
     encoder: Encoder,
     /// Something was written since the last flush.
     is_dirty: bool,
+    /// That of its encoder.
+    _place: OwnedSemaphorePermit,
 }
 
 impl Compressed {
-    pub(super) fn new(pieces: BodyPieces, encoder: Encoder) -> Self {
-        Compressed { pieces, rest: Bytes::new(), encoder, is_dirty: false }
+    pub(super) fn new(pieces: BodyPieces, encoder: Encoder, place: OwnedSemaphorePermit) -> Self {
+        Compressed { pieces, rest: Bytes::new(), encoder, is_dirty: false, _place: place }
     }
 
     /// What was put out.
