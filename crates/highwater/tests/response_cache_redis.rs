@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use highwater::layers::{RedisStore, ResponseCache, response_cache};
 use highwater::metrics::Metrics;
 use highwater::testing::{Client, Response as Answer, Setup};
-use highwater::{Method, Response, Router};
+use highwater::{Method, PeerAddr, Response, Router};
 use highwater_testkit::{eventually, lasting_ports};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -127,6 +127,7 @@ impl Service {
         };
         let own = || Response::from("own").with_header("set-cookie", "a=b");
         let router = Router::new().layer(cache).get("/", count).get("/own", own);
+        let router = router.get("/peer", |PeerAddr(_)| "your address");
         Setup::new(router).real_time().start()
     }
 
@@ -185,6 +186,7 @@ fn instances_share_answers() {
     assert_eq!(redis.ask(&["FLUSHALL"]), "+OK\r\n");
     for _ in 0..20 {
         assert!(!is_kept(&one.get("/own")));
+        assert!(!is_kept(&one.get("/peer")));
         assert!(!is_kept(&one.request(Method::GET, "/").header("cookie", "a=b").send()));
     }
     // A write that should not be there would have been stored by now: this one comes after it.
