@@ -70,8 +70,8 @@ pub(crate) enum Goal {
     Segment(Box<Segment>, u64, u64),
     /// After this loss, to be reported first.
     Skip(Damage),
-    /// Nowhere yet.
-    End,
+    /// Nowhere yet. No later record has an offset below this one.
+    End(u64),
 }
 
 impl State {
@@ -81,6 +81,32 @@ impl State {
         let below = self.removed_below;
         self.lost.retain(|damage| damage.next_offset > below);
         Some(oldest.name)
+    }
+
+    /// Where to continue from the record `offset`, having read the segment `after` to its end.
+    fn find(&self, offset: u64, after: Option<u64>) -> Goal {
+        let is_next = |segment: &&Segment| match after {
+            Some(after) => segment.sequence > after,
+            None => segment.next_offset > offset,
+        };
+        let newest = self.segments.back();
+        let segment = self.segments.iter().find(is_next);
+        let segment = segment.or(newest.filter(|newest| after.is_none_or(|a| newest.sequence > a)));
+        let horizon = segment.map_or(self.next_offset, |segment| segment.base_offset);
+        let lost = |lost: &&Damage| lost.next_offset > offset && lost.first_offset <= horizon;
+        if let Some(lost) = self.lost.iter().find(lost) {
+            return Goal::Skip(lost.clone());
+        }
+        if offset < self.removed_below {
+            return Goal::Skip(removed(offset, self.removed_below));
+        }
+        match segment {
+            Some(segment) => {
+                let (at, lowest) = segment.find(offset);
+                Goal::Segment(Box::new(segment.clone()), at, lowest)
+            }
+            None => Goal::End(self.next_offset),
+        }
     }
 }
 
@@ -199,28 +225,17 @@ impl Log {
 
     /// Where to continue from the record `offset`, having read the segment `after` to its end.
     pub(crate) fn find(&self, offset: u64, after: Option<u64>) -> Goal {
+        self.lock().find(offset, after)
+    }
+
+    /// The next offset, if a reader that has read the segment `sequence` up to `read_to` and wants the record `offset` has
+    /// read everything. Checked in one step: otherwise a record written meanwhile would be skipped.
+    pub(crate) fn end_for(&self, offset: u64, sequence: u64, read_to: u64) -> Option<u64> {
         let state = self.lock();
-        let is_next = |segment: &&Segment| match after {
-            Some(after) => segment.sequence > after,
-            None => segment.next_offset > offset,
-        };
-        let newest = state.segments.back();
-        let segment = state.segments.iter().find(is_next);
-        let segment = segment.or(newest.filter(|newest| after.is_none_or(|a| newest.sequence > a)));
-        let horizon = segment.map_or(state.next_offset, |segment| segment.base_offset);
-        let lost = |lost: &&Damage| lost.next_offset > offset && lost.first_offset <= horizon;
-        if let Some(lost) = state.lost.iter().find(lost) {
-            return Goal::Skip(lost.clone());
-        }
-        if offset < state.removed_below {
-            return Goal::Skip(removed(offset, state.removed_below));
-        }
-        match segment {
-            Some(segment) => {
-                let (at, lowest) = segment.find(offset);
-                Goal::Segment(Box::new(segment.clone()), at, lowest)
-            }
-            None => Goal::End,
+        let this = state.segments.iter().rev().find(|segment| segment.sequence == sequence);
+        match state.find(offset, Some(sequence)) {
+            Goal::End(next) if this.is_none_or(|this| this.end <= read_to) => Some(next),
+            _ => None,
         }
     }
 

@@ -75,7 +75,7 @@ impl Reader {
         Reader { log, storage, next_offset, open: None, done: None }
     }
 
-    /// The lowest offset that the next record may have.
+    /// The lowest offset that the next record may have: at [`Item::End`], the journal's.
     pub fn next_offset(&self) -> u64 {
         self.next_offset
     }
@@ -110,7 +110,7 @@ impl Reader {
                     if let Some(damage) = self.at_limit() {
                         return Ok(Item::Skipped(damage));
                     }
-                    if self.open.as_ref().is_some_and(Open::is_at_limit) {
+                    if self.is_at_end() {
                         return Ok(Item::End);
                     }
                 }
@@ -141,7 +141,10 @@ impl Reader {
                     self.next_offset = damage.next_offset;
                     return Ok(Some(damage));
                 }
-                Goal::End => return Ok(None),
+                Goal::End(next_offset) => {
+                    self.next_offset = self.next_offset.max(next_offset);
+                    return Ok(None);
+                }
             };
             let file = match self.storage.open(&segment.name) {
                 Ok(file) => file,
@@ -193,7 +196,7 @@ impl Reader {
         let next_offset = match self.log.find(self.next_offset, Some(segment.sequence)) {
             Goal::Segment(next, ..) => next.base_offset,
             Goal::Skip(lost) => lost.first_offset,
-            Goal::End => self.log.next_offset(),
+            Goal::End(next_offset) => next_offset,
         };
         let first_offset = self.next_offset;
         if next_offset <= first_offset {
@@ -203,6 +206,15 @@ impl Reader {
         self.next_offset = next_offset;
         let (kind, file, bytes) = (segment.kind_of_damage(at), segment.name, end - at);
         Some(Damage { kind, file, at, bytes, first_offset, next_offset })
+    }
+
+    /// Whether everything is read. If so, it goes on where the journal does: offsets may be left out at the end, such as
+    /// those of a tail that a crash has torn, and without this it would wait for them.
+    fn is_at_end(&mut self) -> bool {
+        let Some(open) = self.open.as_ref().filter(|open| open.is_at_limit()) else { return false };
+        let end = self.log.end_for(self.next_offset, open.segment.sequence, open.frames.limit());
+        self.next_offset = self.next_offset.max(end.unwrap_or(0));
+        end.is_some()
     }
 
     /// Ready when there may be more than [`Item::End`].

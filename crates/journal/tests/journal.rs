@@ -177,6 +177,40 @@ fn a_torn_end_is_cut() {
     assert_eq!(journal.recovery().to_string(), "", "it is said once");
 }
 
+/// Purpose: the offsets of a cut tail are not waited for. Whoever has read to the end is at the journal's next offset, and
+/// sleeps; and a position committed there stays, over the next opening as well.
+#[test]
+fn nobody_waits_for_a_cut_tail() {
+    let place = Place::new("cut-tail");
+    let journal = open(&place, small());
+    fill(&journal, 0, 10, 100);
+    journal.close().expect("the disk works");
+    let segment = place.segments().pop().expect("there is one");
+    let bytes = fs::metadata(&segment).expect("it is there").len();
+    let cut = |file: fs::File| file.set_len(bytes - 80 - 100);
+    fs::File::options().write(true).open(&segment).and_then(cut).expect("cut");
+    for opening in 0..3 {
+        let journal = open(&place, small());
+        let end = journal.stat().next_offset;
+        assert!(end > 9, "the lost offset is not given again: {end}");
+        let mut reader = journal.consumer("c").expect("one").reader();
+        let (records, missing) = read(&mut reader);
+        assert_eq!((records.len(), missing.len()), (if opening == 0 { 9 } else { 0 }, 0));
+        assert_eq!(reader.next_offset(), end, "opening {opening}");
+        assert!(!reader.wait_more(Duration::from_millis(1)), "opening {opening}: nothing comes");
+        let consumer = journal.consumer("c").expect("one");
+        consumer.commit(reader.next_offset()).expect("the disk works");
+        assert_eq!(consumer.position(), end);
+        journal.close().expect("the disk works");
+    }
+    let journal = open(&place, small());
+    let end = journal.stat().next_offset;
+    let mut reader = journal.consumer("c").expect("one").reader();
+    fill(&journal, 10, 1, 100);
+    assert!(reader.wait_more(Duration::ZERO));
+    assert_eq!(read(&mut reader).0, [(end, 10)]);
+}
+
 /// Purpose: a byte that changed in the middle costs the record it stands in, and file and place are
 /// said: at opening, by `verify`, and to readers, who get all the rest.
 #[test]

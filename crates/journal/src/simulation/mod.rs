@@ -24,6 +24,7 @@
 //! | opening does not sync | damage where there is none |
 //! | opening does not rewrite what may be in the page cache only | a record is lost |
 //! | offsets of a cut tail are reused | the reader leaves a loss out |
+//! | a reader at the end stays before the offsets of a cut tail | a reader at the end waits |
 //! | readers see records that are not durable yet | a record is lost |
 //! | removed segments' names are not synced | a record is lost |
 //! | a consumer's position goes into one slot only | a position is lost |

@@ -302,7 +302,11 @@ impl World {
                     assert_eq!(damage.kind, DamageKind::Removed, "{damage}");
                     assert!(self.retained().is_some(), "{damage}");
                 }
-                Ok(Item::End) => return,
+                Ok(Item::End) => {
+                    let (at, end) = (life.reader.next_offset(), life.journal.stat().next_offset);
+                    assert!(at >= end, "a reader at the end waits for a record that never comes");
+                    return;
+                }
                 Err(error) => {
                     assert!(self.disk.is_down(), "{error}");
                     return;
@@ -373,7 +377,11 @@ fn read_all(journal: &Journal) -> (Vec<Found>, usize) {
                 body: record.body.to_vec(),
             }),
             Item::Skipped(_) => skipped += 1,
-            Item::End => return (served, skipped),
+            Item::End => {
+                let (at, end) = (reader.next_offset(), journal.stat().next_offset);
+                assert_eq!(at, end, "a reader at the end waits for a record that never comes");
+                return (served, skipped);
+            }
         }
     }
 }
