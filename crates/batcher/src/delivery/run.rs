@@ -249,6 +249,10 @@ impl Run {
         let is_due = self.committed_at.elapsed() >= self.options.commit_interval;
         if self.done.records > 0 && (is_done || is_due || is_much || self.doubts.is_denied()) {
             self.commit()?;
+        } else if is_done && self.consumer.position() < self.next_undone() {
+            // There are offsets without a record, such as those of a tail that a crash has torn. While the position stays
+            // before them, the segment counts as unread, and a full disk gets no room.
+            self.commit()?;
         }
         self.tell(is_done);
         if is_done && self.done.records == 0 {

@@ -35,6 +35,21 @@ impl Spool {
         Spool { place, journal, producer, next_id: 1 }
     }
 
+    /// A crash tears the journal's end.
+    fn torn(self) -> Spool {
+        let Spool { place, journal, producer, next_id } = self;
+        drop(producer);
+        journal.close().expect("the disk works");
+        let files = std::fs::read_dir(place.path()).expect("it is there");
+        let segments = files.map(|entry| entry.expect("it can be read").path());
+        let newest =
+            segments.filter(|path| path.extension().is_some_and(|suffix| suffix == "hwj")).max();
+        let torn = |mut file: std::fs::File| std::io::Write::write_all(&mut file, &[0xA5; 999]);
+        let file = std::fs::File::options().append(true).open(newest.expect("there is one"));
+        file.and_then(torn).expect("it can be written");
+        Spool { next_id, ..Spool::open(place) }
+    }
+
     /// Appends records (partition, time, body), durably. Their ids follow each other.
     pub(crate) fn append(&mut self, records: &[(u32, u64, Vec<u8>)]) {
         for piece in records.chunks(500) {
@@ -88,6 +103,46 @@ impl Spool {
         };
         text.lines().map(letter).collect()
     }
+}
+
+/// How long the deliveries' threads have run so far, in the kernel's ticks.
+fn ticks() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
+    let stat = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("stat")).ok()
+    };
+    let of = |stat: String| -> u64 {
+        let after_name = stat.rsplit(") ").next().expect("it has fields");
+        let fields: Vec<&str> = after_name.split(' ').collect();
+        [fields[11], fields[12]].iter().map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+    };
+    tasks.filter_map(stat).filter(|stat| stat.contains("(delivery)")).map(of).sum()
+}
+
+/// Purpose: after a crash that has torn the journal's end, an idle delivery sleeps, and its position is past the cut: else
+/// the segment would count as unread for ever.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_torn_end_is_not_waited_for() {
+    let Some(url) = shared() else { return };
+    let mut spool = Spool::new("torn");
+    spool.append_numbered(1, 0, 10);
+    let mut spool = spool.torn();
+    let end = spool.journal.stat().next_offset;
+    assert!(end > 10, "the cut offsets are not given again: {end}");
+    let delivery = spool.deliver(Settings::new(url, &unique("torn"), 1));
+    let progress = delivery.progress();
+    until_delivered(&progress, 10);
+    eventually("the position is past the cut", || progress.position() == end);
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(1));
+    let ran = ticks() - before;
+    // A tick is 10 ms; other tests' deliveries may work meanwhile.
+    assert!(ran < 50, "it ran for {ran} ticks of 100 while nothing was there");
+    spool.append_numbered(1, 10, 10);
+    until_delivered(&progress, 20);
+    assert!(delivery.stop(LONG));
+    assert_eq!(spool.journal.consumers(), [("kafka".to_owned(), end + 10)]);
 }
 
 pub(crate) fn until_delivered(progress: &Progress, records: u64) {
