@@ -192,7 +192,8 @@ struct Work<T> {
 impl<T: FnMut(Changes)> Work<T> {
     fn run(&mut self) {
         let mut committed = Instant::now();
-        let mut uncommitted = false;
+        // A crash may have left the position before offsets without a command: while it stays there, a full disk gets no room.
+        let mut uncommitted = true;
         while self.stop.state() != NOW {
             let deliveries = match self.source.next(BATCH_MAX, WAIT) {
                 Ok(deliveries) => {

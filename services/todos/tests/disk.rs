@@ -180,6 +180,44 @@ fn poison_holds_up_nobody() {
     assert!(letters[1].1.contains("version 2"), "{letters:?}");
 }
 
+/// Purpose: after a crash that has torn the queue's end the service starts, with nothing left to apply; it knows that a todo
+/// is not there; and the position is committed past the cut, or a full disk would get no room.
+#[test]
+fn a_torn_queue() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mine = as_user("me");
+    let service = todos(directory.path(), &[]);
+    let body = r#"{"title":"before"}"#;
+    assert_eq!(service.connect().call("POST", "/todos?wait=applied", &mine, body).status, 201);
+    drop(service);
+    let queue = directory.path().join("queue");
+    let files = std::fs::read_dir(&queue).expect("it is there");
+    let segments = files.map(|entry| entry.expect("it can be read").path());
+    let is_segment = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == "hwj");
+    let newest = segments.filter(is_segment).max().expect("there is one");
+    let torn = |mut file: std::fs::File| std::io::Write::write_all(&mut file, &[0xA5; 999]);
+    std::fs::File::options().append(true).open(newest).and_then(torn).expect("it can be written");
+    for opening in 0..2 {
+        let service = todos(directory.path(), &[]);
+        assert_eq!(service.said().contains("was repaired"), opening == 0, "{}", service.said());
+        assert_eq!(service.metric("todos_queue_depth"), 0.0);
+        let unknown = "/todos/0193b2f0-0000-7000-8000-000000000000";
+        assert_eq!(service.connect().call("DELETE", unknown, &mine, "").status, 404);
+        assert_eq!(titles(&service), ["before"]);
+        service.stop();
+    }
+    let queue = Directory::open(&queue).expect("nobody else has it");
+    let journal = Journal::open(queue, Options::default()).expect("it is sound");
+    let end = journal.stat().next_offset;
+    assert!(end > 1, "the cut offsets are not given again: {end}");
+    assert_eq!(journal.consumers(), [("applier".to_owned(), end)]);
+    drop(journal);
+    let service = todos(directory.path(), &[]);
+    let body = r#"{"title":"after"}"#;
+    assert_eq!(service.connect().call("POST", "/todos?wait=applied", &mine, body).status, 201);
+    assert_eq!(titles(&service), ["after", "before"]);
+}
+
 /// Purpose: a queue that is older than the store, or gone, takes no command for one that is applied already.
 #[test]
 fn a_lost_queue() {

@@ -278,6 +278,7 @@ impl Source for JournalSource {
                 }
                 Ok(Item::End) if deliveries.is_empty() && may_wait => {
                     may_wait = false;
+                    self.nothing_to_apply();
                     self.reader.wait_more(wait);
                 }
                 Ok(Item::End) => break,
@@ -288,8 +289,7 @@ impl Source for JournalSource {
         }
         self.given = self.reader.next_offset();
         if deliveries.is_empty() {
-            // There was nothing to apply. What was given before is applied, or the applier would not ask.
-            self.applied();
+            self.nothing_to_apply();
         }
         Ok(deliveries)
     }
@@ -301,6 +301,15 @@ impl Source for JournalSource {
 
     fn commit(&mut self) -> Result<(), QueueError> {
         self.consumer.commit(self.applied).map_err(|error| of(&error))
+    }
+}
+
+impl JournalSource {
+    /// Up to here there was nothing to apply: there may be offsets without a command, such as those of a tail that a crash has
+    /// torn. What was given before is applied, or the applier would not ask.
+    fn nothing_to_apply(&mut self) {
+        self.given = self.reader.next_offset();
+        self.applied();
     }
 }
 

@@ -157,6 +157,9 @@ impl Source for KafkaSource {
     }
 
     fn commit(&mut self) -> Result<(), QueueError> {
+        if self.applied.is_empty() {
+            return Ok(());
+        }
         let mut positions = TopicPartitionList::new();
         for (&partition, &next) in &self.applied {
             let added =
