@@ -140,13 +140,16 @@ impl Applier {
         Ok(Applier { stop, thread: Some(thread) })
     }
 
+    /// Whether its thread has ended, which is a bug while nobody asked for it.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Applies queued commands for at most `patience`; then commits and ends. The rest stay in the queue.
     pub fn drain(mut self, patience: Duration) {
         self.stop.0.store(DRAIN, Ordering::Relaxed);
         let until = Instant::now() + patience;
-        while Instant::now() < until
-            && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
-        {
+        while Instant::now() < until && !self.has_ended() {
             thread::sleep(Duration::from_millis(1));
         }
         self.end();

@@ -1,7 +1,7 @@
 //! Starts and stops the service.
 //!
 //! The order matters. Signals are caught first, so that one during startup is not lost. The port opens once every
-//! acknowledged write is visible. At shutdown the clients get their answers first; then queued commands are applied.
+//! acknowledged write is visible; a signal ends the wait for that. At shutdown the clients get their answers first; then queued commands are applied.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use highwater::ServerArgs;
 use highwater::logging;
 use highwater::metrics::{Metrics, Readiness};
-use highwater::server::{Running, Server, Signals};
+use highwater::server::{Running, Server, Signal, Signals};
 use highwater_kit::ending::{Failure, say};
 
 use crate::args::{RepartitionArgs, SeedArgs, TodosArgs, TokenArgs};
@@ -37,7 +37,15 @@ pub fn todos(
 ) -> Result<(), Failure> {
     logging::install(server.log);
     let signals = Signals::catch()?;
-    let engine = engine::build(&args.engine, args.embedded_worker)?;
+    let ends = |wait| {
+        let signal = signals.wait_timeout(wait)?;
+        // With certificates in files it says that there are new ones, and the start reads those.
+        let is_reload = signal == Some(Signal::HangUp) && !server.tls_cert.is_empty();
+        Ok(signal.is_some() && !is_reload)
+    };
+    let Some(engine) = engine::build(&args.engine, args.embedded_worker, &ends)? else {
+        return Ok(());
+    };
     let service = Arc::new(Service {
         reads: Arc::clone(&engine.reads),
         queue: Arc::clone(&engine.queue),

@@ -218,6 +218,39 @@ fn a_torn_queue() {
     assert_eq!(titles(&service), ["after", "before"]);
 }
 
+/// Purpose: a start that waits for a store which takes nothing says so, and SIGTERM ends it; what is queued is applied by a
+/// later one.
+#[test]
+fn a_start_that_waits() {
+    use highwater_todos::command::{Action, Command};
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = todos(directory.path(), &[]);
+    service.stop();
+    let id = "0193b2f0-0000-7000-8000-000000000001".parse().expect("an id");
+    let action = Action::Create { title: "queued".into(), description: String::new() };
+    let queued = Command { id, todo: id, user_id: "me".into(), requested_us: 1, action }.encode();
+    append(directory.path(), &[&queued]);
+    let change = |sql: &str| {
+        let store = rusqlite::Connection::open(directory.path().join("todos.db"));
+        store.expect("the store").execute_batch(sql).expect("it can be changed");
+    };
+    change(
+        "CREATE TRIGGER refuse BEFORE INSERT ON todos BEGIN INSERT INTO not_now VALUES (1); END",
+    );
+    let data = text(directory.path());
+    let secret = service::SECRET;
+    let args = ["--listen=127.0.0.1:0", "--metrics=off", "--jwt-secret", secret, "--data", data];
+    let mut waits = Process::start_unready(&mut command(&args));
+    let said = waits.wait_for(|line| line.contains("the start waits"));
+    assert!(said.contains("not_now") && said.contains("left=1"), "{said}");
+    waits.signal("TERM");
+    let status = waits.ends_within(std::time::Duration::from_secs(10)).expect("it ends");
+    assert!(status.success(), "{status}: {}", waits.said());
+    assert!(!waits.said().contains(" serving "), "{}", waits.said());
+    change("DROP TRIGGER refuse");
+    assert_eq!(titles(&todos(directory.path(), &[])), ["queued"]);
+}
+
 /// Purpose: a queue that is older than the store, or gone, takes no command for one that is applied already.
 #[test]
 fn a_lost_queue() {

@@ -1,32 +1,24 @@
 //! Everything in one process: SQLite, the journal, the model in memory.
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use highwater::logging::tracing;
 
+use super::start::{Ends, catch_up};
 use super::{Engine, Held};
 use crate::applier::{Applier, Stats};
 use crate::args::EngineArgs;
 use crate::beyond::Beyond;
 use crate::health::Part;
 use crate::model::Model;
-use crate::queue::Queue;
 use crate::queue::journal::{JournalQueue, NAME};
 use crate::store::sqlite::Sqlite;
 use crate::store::{Loaded, Store};
 use highwater_kit::ending::Failure;
 
-/// How often a line is logged while the service is catching up.
-const SAY_INTERVAL: Duration = Duration::from_secs(5);
-
-/// How often it is checked whether it has caught up.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-
 /// Loads the store, and applies commands that were acknowledged and not applied before the last exit: when the port
-/// opens, every acknowledged write is visible.
-pub(super) fn build(args: &EngineArgs) -> Result<Engine, Failure> {
+/// opens, every acknowledged write is visible. `None`: it was ended before.
+pub(super) fn build(args: &EngineArgs, ends: Ends<'_>) -> Result<Option<Engine>, Failure> {
     let (mut store, queue) = open(args)?;
     let loaded =
         store.newest(usize::MAX, args.cache_bytes().map_or(usize::MAX, |bytes| bytes / 2))?;
@@ -44,8 +36,10 @@ pub(super) fn build(args: &EngineArgs) -> Result<Engine, Failure> {
             shown.apply(changes);
         },
     )?;
-    catch_up(&queue);
-    Ok(Engine {
+    if !catch_up(&queue, &applier, &part, ends)? {
+        return Ok(None);
+    }
+    Ok(Some(Engine {
         reads: Arc::clone(&model) as _,
         queue: Arc::new(queue),
         parts: vec![part],
@@ -53,7 +47,7 @@ pub(super) fn build(args: &EngineArgs) -> Result<Engine, Failure> {
         stats: Some(stats),
         applier: Some(applier),
         rest: Vec::new(),
-    })
+    }))
 }
 
 /// The model for reads: everything in memory, or as much as `--cache-bytes` allows, with the rest in the file.
@@ -85,17 +79,5 @@ pub(super) fn check_count(count: u64, max: u32) {
             todos_max = max,
             "there are more todos than --todos-max: creations are refused until some are deleted; give a higher --todos-max"
         );
-    }
-}
-
-pub(super) fn catch_up(queue: &JournalQueue) {
-    let mark = queue.mark().unwrap_or(0);
-    let mut said = Instant::now();
-    while !queue.reached(mark) {
-        if said.elapsed() >= SAY_INTERVAL {
-            tracing::info!(left = queue.depth(), "applying commands queued before the start");
-            said = Instant::now();
-        }
-        thread::sleep(LOOK_INTERVAL);
     }
 }

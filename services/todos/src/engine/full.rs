@@ -29,7 +29,8 @@ use crate::store::sqlite::Sqlite;
 use crate::store::{Changes, Loaded, Store, StoreError};
 use highwater_kit::ending::Failure;
 
-use super::embedded::{self, catch_up, check_count};
+use super::embedded::{self, check_count};
+use super::start::{Ends, catch_up};
 use super::{Engine, Held};
 
 /// How long the first load may take, attempts included: this allows for a server that starts at the same time.
@@ -49,7 +50,7 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 type Open = Box<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send>;
 
 /// The two ends of an applier.
-type Ends = (Box<dyn Source>, Box<dyn Store>);
+type Halves = (Box<dyn Source>, Box<dyn Store>);
 
 /// A worker process.
 pub struct Worker {
@@ -125,19 +126,24 @@ pub(super) fn repartition(args: &EngineArgs) -> Result<(u32, Option<u32>), Failu
     kafka::repartition(args, &mut *store)
 }
 
-/// Chooses and starts the parts of a server.
-pub(super) fn build(args: &EngineArgs, embedded_worker: bool) -> Result<Engine, Failure> {
+/// Chooses and starts the parts of a server. `None`: it was ended before they were ready.
+pub(super) fn build(
+    args: &EngineArgs,
+    embedded_worker: bool,
+    ends: Ends<'_>,
+) -> Result<Option<Engine>, Failure> {
     let link = link(args)?;
-    let mut engine = match &args.database_url {
-        Some(url) => with_postgres(args, url, link.as_ref(), embedded_worker)?,
-        None => with_sqlite(args, link.as_ref())?,
+    let engine = match &args.database_url {
+        Some(url) => with_postgres(args, url, link.as_ref(), embedded_worker, ends)?,
+        None => with_sqlite(args, link.as_ref(), ends)?,
     };
+    let Some(mut engine) = engine else { return Ok(None) };
     if let (Some(link), Some(model)) = (link, &engine.model) {
         let keep = Duration::from_secs(args.cache_ttl_sec.into());
         engine.parts.push(link.part());
         engine.reads = Arc::new(Near::new(Arc::clone(model), link, keep));
     }
-    Ok(engine)
+    Ok(Some(engine))
 }
 
 /// Todos in Postgres: this process learns of applied changes from there, whichever process applied them.
@@ -146,7 +152,8 @@ fn with_postgres(
     url: &str,
     link: Option<&Arc<Link>>,
     embedded_worker: bool,
-) -> Result<Engine, Failure> {
+    ends: Ends<'_>,
+) -> Result<Option<Engine>, Failure> {
     let bytes_max = args.cache_bytes().unwrap_or(usize::MAX);
     let feed = PostgresFeed::new(&parse_url(url)?, bytes_max / 2)?;
     let (model, follower, feed_part) = match link {
@@ -155,10 +162,10 @@ fn with_postgres(
     };
     let rest: Vec<Box<dyn Any + Send>> = vec![Box::new(follower)];
     let mut parts = vec![feed_part];
-    let mut stats = None;
-    let mut applier = None;
+    let store_part = Part::new("store");
+    let (mut stats, mut applier) = (None, None);
     let mut start = |source, store| -> Result<(), Failure> {
-        let part = Part::new("store");
+        let part = store_part.clone();
         parts.push(part.clone());
         let counted = Arc::<Stats>::default();
         let shown = Arc::clone(&model);
@@ -178,15 +185,23 @@ fn with_postgres(
         // Positions in Postgres are not this journal's alone: other instances have journals too.
         let queue = JournalQueue::open(&args.data, args.queue_bytes_max, None)?;
         start(Box::new(queue.source()?), Box::new(postgres(url)?))?;
-        catch_up(&queue);
         Arc::new(queue)
     };
+    if let Some(applier) = &applier
+        && !catch_up(&*queue, applier, &store_part, ends)?
+    {
+        return Ok(None);
+    }
     let reads: Arc<dyn Reads> = Arc::clone(&model) as _;
-    Ok(Engine { reads, queue, parts, model: Some(model), stats, applier, rest })
+    Ok(Some(Engine { reads, queue, parts, model: Some(model), stats, applier, rest }))
 }
 
 /// Todos in this process's own file: only it can apply.
-fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Failure> {
+fn with_sqlite(
+    args: &EngineArgs,
+    link: Option<&Arc<Link>>,
+    ends: Ends<'_>,
+) -> Result<Option<Engine>, Failure> {
     let (mut store, journal) = embedded::open(args)?;
     let loaded =
         store.newest(usize::MAX, args.cache_bytes().map_or(usize::MAX, |bytes| bytes / 2))?;
@@ -196,7 +211,7 @@ fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Fa
     }
     let model = Arc::new(embedded::model(args, loaded)?);
     let mut rest: Vec<Box<dyn Any + Send>> = Vec::new();
-    let ((source, store), queue): (Ends, Arc<dyn Queue>) = if args.kafka_brokers.is_some() {
+    let ((source, store), queue): (Halves, Arc<dyn Queue>) = if args.kafka_brokers.is_some() {
         let (source, store) = kafka::source(args, Box::new(store))?;
         // It locks the directory, so that no other process uses the same data.
         rest.push(Box::new(journal));
@@ -215,12 +230,10 @@ fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Fa
         shown.apply(changes);
     };
     let applier = Applier::start(source, store, part.clone(), Arc::clone(&stats), told)?;
-    if let Some(mark) = queue.mark() {
-        while !queue.reached(mark) {
-            thread::sleep(Duration::from_millis(1));
-        }
+    if !catch_up(&*queue, &applier, &part, ends)? {
+        return Ok(None);
     }
-    Ok(Engine {
+    Ok(Some(Engine {
         reads: Arc::clone(&model) as _,
         queue,
         parts: vec![part],
@@ -228,7 +241,7 @@ fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Fa
         stats: Some(stats),
         applier: Some(applier),
         rest,
-    })
+    }))
 }
 
 /// A model of everything that a feed says first, which it then follows.
@@ -288,7 +301,7 @@ fn await_shown(model: &Model, changes: &Changes) {
 
 #[cfg(feature = "kafka")]
 mod kafka {
-    use super::{Arc, Ends, EngineArgs, Failure, Open, Queue, Store};
+    use super::{Arc, EngineArgs, Failure, Halves, Open, Queue, Store};
     use crate::queue::kafka::{
         Division, KafkaQueue, KafkaSettings, KafkaSource, Waiting, WithDeadTopic, source_name,
         waiting,
@@ -330,7 +343,7 @@ mod kafka {
     }
 
     /// What Kafka delivers, and a store whose dead letters Kafka gets as well.
-    pub(super) fn source(args: &EngineArgs, store: Box<dyn Store>) -> Result<Ends, Failure> {
+    pub(super) fn source(args: &EngineArgs, store: Box<dyn Store>) -> Result<Halves, Failure> {
         let settings = settings(args);
         let store = WithDeadTopic::new(store, &settings)?;
         Ok((Box::new(KafkaSource::new(&settings)?), Box::new(store)))
@@ -339,7 +352,7 @@ mod kafka {
 
 #[cfg(not(feature = "kafka"))]
 mod kafka {
-    use super::{Arc, Ends, EngineArgs, Failure, Open, Queue, Store};
+    use super::{Arc, EngineArgs, Failure, Halves, Open, Queue, Store};
 
     const MISSING: &str =
         "--kafka-brokers: this program was built without Kafka; build it with the feature `kafka`";
@@ -355,7 +368,7 @@ mod kafka {
         Err(Failure::from(MISSING))
     }
 
-    pub(super) fn source(_: &EngineArgs, _: Box<dyn Store>) -> Result<Ends, Failure> {
+    pub(super) fn source(_: &EngineArgs, _: Box<dyn Store>) -> Result<Halves, Failure> {
         Err(Failure::from(MISSING))
     }
 }

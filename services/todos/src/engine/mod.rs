@@ -10,6 +10,9 @@
 
 mod embedded;
 pub mod full;
+mod start;
+
+pub use self::start::Ends;
 
 use std::any::Any;
 use std::fmt;
@@ -66,13 +69,21 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Chooses and starts the parts.
+/// Chooses and starts the parts. `None`: `ends` has said so before everything that was acknowledged was visible.
 ///
 /// # Errors
 ///
 /// Which part cannot be used, and what to do about it.
-pub fn build(args: &EngineArgs, embedded_worker: bool) -> Result<Engine, Failure> {
-    if args.is_embedded() { embedded::build(args) } else { full::build(args, embedded_worker) }
+pub fn build(
+    args: &EngineArgs,
+    embedded_worker: bool,
+    ends: Ends<'_>,
+) -> Result<Option<Engine>, Failure> {
+    if args.is_embedded() {
+        embedded::build(args, ends)
+    } else {
+        full::build(args, embedded_worker, ends)
+    }
 }
 
 /// Starts only an applier of commands from Kafka: the subcommand `worker`.
