@@ -12,7 +12,7 @@ use highwater_batcher::{
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
-use crate::broker::{LONG, Own, consume, create, eventually, shared, texts, unique};
+use crate::broker::{LONG, Own, consume, create, create_copied, eventually, shared, texts, unique};
 
 /// Keeps the batches that it is given.
 #[derive(Clone, Default)]
@@ -293,4 +293,44 @@ fn what_is_on_its_way_is_bounded() {
     let eleven = [(0, &b"x"[..]); 11];
     assert!(sink.write(&batch(&eleven)).expect("it is alone").wait().is_ok());
     assert_eq!(consume(url, &topic).len(), 21);
+}
+
+/// Purpose: a cluster that answers and takes nothing, because too few replicas are in sync, is in trouble as long as that
+/// lasts, also while nobody writes; and not any more once there are enough.
+#[test]
+fn too_few_replicas() {
+    let Some(own) = Own::start("broker.session.timeout.ms=3000") else { return };
+    let mut other = own.joined();
+    let (url, topic) = (own.url(), unique("few-replicas"));
+    let looks: BaseProducer =
+        ClientConfig::new().set("bootstrap.servers", &url).create().expect("a client");
+    eventually("both brokers are known", || {
+        let metadata = looks.client().fetch_metadata(None, Duration::from_secs(2));
+        metadata.is_ok_and(|metadata| metadata.brokers().len() == 2)
+    });
+    create_copied(&url, &topic, 1, 2, &[("min.insync.replicas", "2")]);
+    let mut limits = Limits::default();
+    (limits.start_timeout, limits.ack_timeout) = (LONG, Duration::from_secs(1));
+    let client = Client::start(Settings::new(&url, &topic, 1), limits).expect("it starts");
+    let mut sink = client.sink();
+    let is_written = |sink: &mut KafkaSink| write(sink, &[(0, b"a")]) == Ok(Written::default());
+    eventually("it takes records", || is_written(&mut sink) && client.trouble().is_none());
+    other.kill();
+    let names_it = || client.trouble().is_some_and(|text| text.contains("min.insync.replicas"));
+    eventually("nothing is taken", || !is_written(&mut sink));
+    assert!(client.trouble().is_some(), "it has just taken nothing");
+    // Nobody writes: what is looked at says so, however often.
+    eventually("what is missing", || {
+        assert!(client.trouble().is_some(), "it answers, and takes nothing");
+        names_it()
+    });
+    let until = Instant::now() + Duration::from_secs(7);
+    while Instant::now() < until {
+        assert!(client.trouble().is_some(), "it answers, and takes nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    other.restart();
+    eventually("it takes records again", || client.trouble().is_none());
+    eventually("they are taken", || is_written(&mut sink));
+    client.close(LONG);
 }

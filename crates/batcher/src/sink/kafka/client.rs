@@ -125,7 +125,8 @@ impl Client {
         Ok(Client { shared, supervisor: Some(thread) })
     }
 
-    /// Why batches are refused now, or the connection's last error; `None` if all is well.
+    /// Why batches are refused now, or the connection's last error, or why Kafka has not taken the last records; `None` if all is
+    /// well.
     pub fn trouble(&self) -> Option<String> {
         self.shared.trouble()
     }
@@ -164,7 +165,8 @@ impl Shared {
 
     pub(super) fn trouble(&self) -> Option<String> {
         let complaint = self.live().as_ref().and_then(|live| live.producer.context().trouble.get());
-        complaint.or_else(|| self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        let reason = || self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        complaint.or_else(reason).or_else(|| self.room.taken.trouble())
     }
 
     fn say(&self, reason: Option<String>) {
@@ -195,6 +197,8 @@ impl Shared {
             live.producer.context().trouble.has_passed();
         }
         self.say(None);
+        // It answers; whether it takes records is another question.
+        self.room.taken.look(&self.settings, timeout);
         Ok(())
     }
 

@@ -19,6 +19,7 @@ mod partition;
 mod pending;
 mod settings;
 mod sink;
+mod taken;
 mod topic;
 
 pub use client::{Client, Limits};
@@ -26,6 +27,7 @@ pub use error::{Error, ErrorKind};
 pub use partition::partition_of_key;
 pub use settings::Settings;
 pub use sink::KafkaSink;
+pub use taken::Taken;
 pub use topic::partitions_of_topic;
 
 pub(crate) use error::unavailable;

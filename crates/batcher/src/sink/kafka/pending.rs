@@ -11,6 +11,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::events::OnEvent;
 use super::message::{bytes_alone, id_of};
+use super::taken::Taken;
 use super::topic::not_taken;
 use crate::{Answer, Failure, FailureKind, Outcome, Refusal, Written};
 
@@ -43,6 +44,8 @@ pub(crate) struct Room {
     bytes: AtomicUsize,
     /// The topic may have changed: it has to be checked again.
     pub(crate) look_again: AtomicBool,
+    /// Whether Kafka takes records.
+    pub(crate) taken: Taken,
     /// In the order of their deadlines.
     waiting: Mutex<VecDeque<(Instant, Arc<Pending>)>>,
 }
@@ -55,6 +58,7 @@ impl Room {
             records: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             look_again: AtomicBool::new(false),
+            taken: Taken::default(),
             waiting: Mutex::default(),
         }
     }
@@ -174,6 +178,7 @@ impl Pending {
         let Some(answer) = self.lock().answer.take() else { return false };
         let text =
             format!("Kafka did not acknowledge the records within {bound:?}; it may have them");
+        self.room.taken.failed(text.clone());
         answer.resolve(Err(Failure::new(FailureKind::TimedOut, text)));
         true
     }
@@ -197,7 +202,14 @@ impl Pending {
         if kind == FailureKind::Unavailable {
             self.room.look_again.store(true, Ordering::Relaxed);
         }
-        Failure::new(kind, not_taken(message.topic(), error))
+        let text = not_taken(message.topic(), error);
+        // What was given up has been counted when its time had passed.
+        let is_purged =
+            matches!(error.rdkafka_error_code(), Some(Code::PurgeQueue | Code::PurgeInflight));
+        if kind == FailureKind::Unavailable || (kind == FailureKind::TimedOut && !is_purged) {
+            self.room.taken.failed(text.clone());
+        }
+        Failure::new(kind, text)
     }
 
     /// The index of a message in the batch, by its id.
@@ -216,7 +228,10 @@ impl OnEvent for Deliveries {
 
     fn delivered(&self, result: &DeliveryResult<'_>, pending: Arc<Pending>) {
         match result {
-            Ok(_) => pending.done(),
+            Ok(_) => {
+                pending.room.taken.arrived();
+                pending.done();
+            }
             Err((error, message)) => {
                 let failure = pending.failure(message, error);
                 pending.refuse(pending.index(message).unwrap_or(0), failure);

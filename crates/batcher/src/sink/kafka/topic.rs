@@ -77,6 +77,47 @@ pub fn partitions_of_topic(settings: &Settings, timeout: Duration) -> Result<Opt
     count(&questioner(settings)?, settings, Instant::now() + timeout)
 }
 
+/// Which partition takes nothing now, because it has no leader, or too few replicas are in sync: what is missing, and the
+/// remedy. Blocks for `timeout` at most.
+pub(super) fn missing_replicas(
+    settings: &Settings,
+    timeout: Duration,
+) -> Result<Option<String>, Error> {
+    let deadline = Instant::now() + timeout;
+    let admin = AdminClient::from_config(&settings.config()).map_err(wrong)?;
+    let needed = match describe(&admin, settings, deadline)? {
+        Some(described) => entry(&described, "min.insync.replicas"),
+        None => None,
+    };
+    let needed = needed.and_then(|needed| needed.parse::<usize>().ok()).unwrap_or(1);
+    let left = deadline.saturating_duration_since(Instant::now()).max(QUESTION);
+    let metadata = questioner(settings)?
+        .client()
+        .fetch_metadata(None, left)
+        .map_err(|error| unavailable(format!("Kafka at {}: {error}", settings.brokers)))?;
+    let name = &settings.topic;
+    let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else {
+        return Ok(Some(format!("topic {name} is missing")));
+    };
+    let missing = topic.partitions().iter().find_map(|partition| {
+        let (id, insync) = (partition.id(), partition.isr().len());
+        // A topic with fewer copies than that needs all of them.
+        let needed = needed.min(partition.replicas().len());
+        if partition.leader() < 0 {
+            return Some(format!(
+                "partition {id} of topic {name} has no leader; start its brokers"
+            ));
+        }
+        (insync < needed).then(|| {
+            format!(
+                "partition {id} of topic {name} has {insync} replicas in sync and needs {needed} \
+                 (min.insync.replicas); start the brokers of the others"
+            )
+        })
+    });
+    Ok(missing)
+}
+
 fn questioner(settings: &Settings) -> Result<BaseProducer<Events<Quiet>>, Error> {
     BaseProducer::from_config_and_context(&settings.config(), Events::new(Quiet)).map_err(wrong)
 }
@@ -205,24 +246,35 @@ fn create(
     }
 }
 
-/// The topic's size limit. A compacted topic, which needs keys, is refused: records have none.
-fn limits(
+/// The topic's settings; `None` if this client may not read them.
+fn describe(
     admin: &AdminClient<DefaultClientContext>,
     settings: &Settings,
     deadline: Instant,
-) -> Result<usize, Error> {
+) -> Result<Option<ConfigResource>, Error> {
     let left = deadline.saturating_duration_since(Instant::now()).max(QUESTION);
     let options = AdminOptions::new().request_timeout(Some(left));
     let topic = ResourceSpecifier::Topic(&settings.topic);
     let answers = block_on(admin.describe_configs([&topic], &options));
     let failed =
         |reason: String| unavailable(format!("looking at topic {}: {reason}", settings.topic));
-    let described = match answers.map_err(|error| failed(error.to_string()))?.into_iter().next() {
-        Some(Ok(described)) => described,
+    match answers.map_err(|error| failed(error.to_string()))?.into_iter().next() {
+        Some(Ok(described)) => Ok(Some(described)),
         // Permission to write does not imply permission to read the configuration.
-        Some(Err(RDKafkaErrorCode::TopicAuthorizationFailed)) => return Ok(MESSAGE_BYTES_DEFAULT),
-        Some(Err(code)) => return Err(failed(code.to_string())),
-        None => return Err(failed("no answer".to_owned())),
+        Some(Err(RDKafkaErrorCode::TopicAuthorizationFailed)) => Ok(None),
+        Some(Err(code)) => Err(failed(code.to_string())),
+        None => Err(failed("no answer".to_owned())),
+    }
+}
+
+/// The topic's size limit. A compacted topic, which needs keys, is refused: records have none.
+fn limits(
+    admin: &AdminClient<DefaultClientContext>,
+    settings: &Settings,
+    deadline: Instant,
+) -> Result<usize, Error> {
+    let Some(described) = describe(admin, settings, deadline)? else {
+        return Ok(MESSAGE_BYTES_DEFAULT);
     };
     let value = |name: &str| -> Option<String> { entry(&described, name) };
     if value("cleanup.policy").is_some_and(|policy| policy.contains("compact")) {

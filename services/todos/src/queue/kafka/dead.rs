@@ -1,6 +1,7 @@
 //! Dead letters in a topic as well, so that senders of commands can watch for them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use highwater::logging::{rate_limited, tracing};
@@ -125,7 +126,7 @@ impl WithDeadTopic {
 }
 
 fn producer(settings: &KafkaSettings) -> Result<Producer, QueueError> {
-    Producer::new(settings, Part::new("queue"))
+    Producer::new(settings, Part::new("queue"), Arc::default())
 }
 
 impl Store for WithDeadTopic {

@@ -28,7 +28,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use highwater::batcher::sink::kafka::partition_of_key;
+use highwater::batcher::sink::kafka::{Settings, Taken, partition_of_key};
 use highwater::logging::rate_limited;
 
 pub use self::dead::WithDeadTopic;
@@ -85,6 +85,8 @@ struct Shared {
     settings: KafkaSettings,
     producer: ArcSwap<Producer>,
     part: Part,
+    /// Whether commands get through, which a cluster that answers does not say.
+    taken: Arc<Taken>,
     /// By how many partitions commands are divided; 0 while that is not known.
     divided_by: AtomicU32,
     /// Commands are refused at once: it has been unreachable for long, or its topic is not the one that it was.
@@ -100,12 +102,14 @@ impl KafkaQueue {
     /// If a setting is wrong.
     pub fn new(settings: &KafkaSettings, division: Division) -> Result<KafkaQueue, QueueError> {
         let part = Part::new("queue");
-        let producer = Producer::new(settings, part.clone())?;
+        let taken = Arc::<Taken>::default();
+        let producer = Producer::new(settings, part.clone(), Arc::clone(&taken))?;
         part.is_down(format!("Kafka at {}: not reached yet", settings.brokers));
         let shared = Arc::new(Shared {
             settings: settings.clone(),
             producer: ArcSwap::from_pointee(producer),
             part,
+            taken,
             divided_by: AtomicU32::new(0),
             refusing: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -227,7 +231,9 @@ impl Shared {
             }
         };
         let compared = division.compare(topic, divided_by, found);
-        compared.map_err(|why| Unusable { why, for_good: true })
+        compared.map_err(|why| Unusable { why, for_good: true })?;
+        let settings = Settings::new(&self.settings.brokers, topic, found);
+        self.taken.look(&settings, PROBE_WAIT).map_or(Ok(()), |why| Err(Unusable::now(why)))
     }
 
     fn divide(&self, by: u32) {
@@ -236,7 +242,7 @@ impl Shared {
 
     fn replace(&self, reason: &str) {
         rate_limited!(WARN, reason = %reason, "Kafka's client gave up; it is replaced");
-        match Producer::new(&self.settings, self.part.clone()) {
+        match Producer::new(&self.settings, self.part.clone(), Arc::clone(&self.taken)) {
             Ok(producer) => self.producer.store(Arc::new(producer)),
             Err(error) => self.part.is_down(error.to_string()),
         }

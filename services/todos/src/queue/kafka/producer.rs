@@ -1,7 +1,9 @@
 //! Messages in flight to Kafka, each with its waiter.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use highwater::batcher::sink::kafka::Taken;
 use highwater::logging::rate_limited;
 use rdkafka::ClientContext;
 use rdkafka::config::ClientConfig;
@@ -54,7 +56,11 @@ pub(super) struct Message<'a> {
 
 impl Producer {
     /// Starts to connect, and returns.
-    pub(super) fn new(settings: &KafkaSettings, part: Part) -> Result<Producer, QueueError> {
+    pub(super) fn new(
+        settings: &KafkaSettings,
+        part: Part,
+        taken: Arc<Taken>,
+    ) -> Result<Producer, QueueError> {
         let mut config = client_config(settings);
         config
             // Written by all replicas, once each, in the order in which they were sent.
@@ -64,7 +70,7 @@ impl Producer {
             .set("queue.buffering.max.messages", MESSAGES_MAX.to_string())
             .set("queue.buffering.max.kbytes", KIBIBYTES_MAX.to_string())
             .set("linger.ms", LINGER.as_millis().to_string());
-        let context = Context { part, brokers: settings.brokers.clone() };
+        let context = Context { part, taken, brokers: settings.brokers.clone() };
         let inner = config
             .create_with_context(context)
             .map_err(|error| QueueError::new(format!("Kafka at {}: {error}", settings.brokers)))?;
@@ -134,6 +140,7 @@ pub(super) fn client_config(settings: &KafkaSettings) -> ClientConfig {
 /// What the client's own thread tells.
 struct Context {
     part: Part,
+    taken: Arc<Taken>,
     brokers: String,
 }
 
@@ -152,6 +159,7 @@ impl ProducerContext for Context {
     fn delivery(&self, delivery: &DeliveryResult<'_>, report: Box<Report>) {
         let outcome = match delivery {
             Ok(_) => {
+                self.taken.arrived();
                 self.part.is_up();
                 Ok(())
             }
@@ -162,6 +170,7 @@ impl ProducerContext for Context {
             }
             Err((error, _)) => {
                 let reason = format!("Kafka at {}: {error}", self.brokers);
+                self.taken.failed(reason.clone());
                 self.part.is_down(reason.clone());
                 Err(Undelivered::Down(reason))
             }
