@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::json;
+use crate::queue::Refusal;
 
 /// After how many seconds a client may try again.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -33,8 +34,13 @@ pub(super) fn not_found() -> Error {
 }
 
 /// The command is not known to be durable.
-pub(super) fn queue_refused(why: impl Into<String>) -> Error {
-    unavailable(why.into()).with_code(QUEUE)
+pub(super) fn queue_refused(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Full(why) | Refusal::Down(why) => unavailable(why).with_code(QUEUE),
+        Refusal::TooLarge(why) => {
+            Error::new(StatusCode::PAYLOAD_TOO_LARGE, "command_too_large", why)
+        }
+    }
 }
 
 /// Something is unavailable, or there is no room: the client may retry later.

@@ -163,7 +163,7 @@ async fn submit(worker: &Worker, command: &Command, waits: bool) -> Result<Optio
             reads.release(command.id);
         }
         counts.refused.fetch_add(1, Ordering::Relaxed);
-        return Err(queue_refused(refusal.to_string()));
+        return Err(queue_refused(refusal));
     }
     counts.accepted.fetch_add(1, Ordering::Relaxed);
     let Some(waiting) = waiting else { return Ok(None) };

@@ -68,19 +68,21 @@ pub trait Sender {
 /// nothing: the command stays in the queue.
 pub type Durable = Pin<Box<dyn Future<Output = Result<(), Refusal>>>>;
 
-/// A command is not known to be durable. The client gets 503 with `Retry-After`; after a crash the command
-/// may have been applied all the same.
+/// A command is not known to be durable. The client gets 503 with `Retry-After`, and the command may be applied all the
+/// same; or 413, if to send it again would be in vain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The queue has as much as it may: later there may be room.
     Full(String),
     /// What the queue is kept in does not work: a disk, a broker.
     Down(String),
+    /// The queue never takes a command of that size. It is not applied.
+    TooLarge(String),
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Refusal::Full(why) | Refusal::Down(why)) = self;
+        let (Refusal::Full(why) | Refusal::Down(why) | Refusal::TooLarge(why)) = self;
         f.write_str(why)
     }
 }

@@ -280,16 +280,23 @@ impl Sender for KafkaSender {
             value: &command.encode(),
             headers: &[("id", &id)],
         };
-        let delivered = producer.load().send(&message)?;
+        let delivered = producer.load().send(&message).map_err(refusal)?;
         Ok(Box::pin(async {
             match delivered.await {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(Undelivered::Down(why))) => Err(Refusal::Down(why)),
-                Ok(Err(Undelivered::TooLarge)) => {
-                    Err(Refusal::Full("the command is larger than Kafka takes".to_owned()))
-                }
+                Ok(outcome) => outcome.map_err(refusal),
                 Err(_) => Err(Refusal::Down("Kafka's client gave up".to_owned())),
             }
         }))
+    }
+}
+
+fn refusal(undelivered: Undelivered) -> Refusal {
+    match undelivered {
+        Undelivered::Full(why) => Refusal::Full(why),
+        Undelivered::Down(why) => Refusal::Down(why),
+        Undelivered::TooLarge => Refusal::TooLarge(
+            "the command is larger than Kafka takes (max.message.bytes of its topic); send less"
+                .to_owned(),
+        ),
     }
 }

@@ -1,5 +1,6 @@
 //! Messages in flight to Kafka, each with its waiter.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::KafkaSettings;
 use crate::health::Part;
-use crate::queue::{QueueError, Refusal};
+use crate::queue::QueueError;
 
 /// The most messages that wait to be acknowledged, and their bytes in KiB. Beyond it: 503.
 const MESSAGES_MAX: u32 = 100_000;
@@ -35,8 +36,19 @@ type Report = oneshot::Sender<Result<(), Undelivered>>;
 pub(super) enum Undelivered {
     /// The cluster takes none of that size.
     TooLarge,
+    /// As many wait as may: later there may be room.
+    Full(String),
     /// It was not acknowledged in time, for this reason.
     Down(String),
+}
+
+impl fmt::Display for Undelivered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Undelivered::TooLarge => f.write_str("the message is larger than Kafka takes"),
+            Undelivered::Full(why) | Undelivered::Down(why) => f.write_str(why),
+        }
+    }
 }
 
 /// Sends messages. Dropping it loses unacknowledged messages, and their waiters are notified.
@@ -78,7 +90,7 @@ impl Producer {
     }
 
     /// Takes a message, or refuses it at once.
-    pub(super) fn send(&self, message: &Message<'_>) -> Result<Delivered, Refusal> {
+    pub(super) fn send(&self, message: &Message<'_>) -> Result<Delivered, Undelivered> {
         let (report, delivered) = oneshot::channel();
         let headers = message.headers.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
             headers.insert(Header { key, value: Some(*value) })
@@ -92,10 +104,13 @@ impl Producer {
         match self.inner.send(record) {
             Ok(()) => Ok(delivered),
             Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
-                let full = format!("{MESSAGES_MAX} messages wait for Kafka");
-                Err(Refusal::Full(full))
+                Err(Undelivered::Full(format!("{MESSAGES_MAX} messages wait for Kafka")))
             }
-            Err((error, _)) => Err(Refusal::Down(error.to_string())),
+            // The client's own bound, before anything is sent.
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge), _)) => {
+                Err(Undelivered::TooLarge)
+            }
+            Err((error, _)) => Err(Undelivered::Down(error.to_string())),
         }
     }
 
