@@ -182,14 +182,17 @@ impl Log {
         watchers.into_iter().for_each(Waker::wake);
     }
 
-    /// Removes the oldest segment, if `is_due` says so, given it and the bytes of all segments.
-    pub(crate) fn oldest(&self, is_due: impl Fn(&Segment, u64) -> bool) -> Option<String> {
+    /// Removes the oldest segment, if `is_due` says so, given all of them, the oldest first, and their bytes.
+    pub(crate) fn oldest(
+        &self,
+        is_due: impl Fn(&VecDeque<Segment>, u64) -> bool,
+    ) -> Option<String> {
         let mut state = self.lock();
         let bytes = state.segments.iter().map(|segment| segment.end).sum();
         // The newest records stay: they determine the next offset. An empty segment does so too, but only by its
         // header.
         let others_have_records = state.segments.iter().skip(1).any(|other| other.records > 0);
-        if !others_have_records || !is_due(&state.segments[0], bytes) {
+        if !others_have_records || !is_due(&state.segments, bytes) {
             return None;
         }
         state.take_oldest()

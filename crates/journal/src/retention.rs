@@ -5,9 +5,13 @@
 //! The directory is synced after each removal: names that vanish in another order after a crash would look like a
 //! missing segment.
 //!
+//! Age is told by the stamps of the records and the wall clock. A stamp from the future keeps nothing longer than that. A clock
+//! that is set forward by more than the age lets everything go but the newest segment that has records.
+//!
 //! The floor is a [`Mark`]: the offset below which retention has removed everything. It is durable before a file is removed,
 //! so that a first segment that begins above it tells of an older one that somebody else removed.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -110,10 +114,10 @@ impl Keeper {
         let unread = keeps_unread.then(|| self.consumers.lowest().unwrap_or(0));
         let oldest_us = age
             .map(|age| now_us.saturating_sub(u64::try_from(age.as_micros()).unwrap_or(u64::MAX)));
-        let is_due = |segment: &Segment, all_bytes: u64| {
+        let is_due = |segments: &VecDeque<Segment>, all_bytes: u64| {
             let is_too_much = bytes.is_some_and(|max| all_bytes > max);
-            let is_too_old = oldest_us.is_some_and(|oldest| segment.newest_us < oldest);
-            let is_read = unread.is_none_or(|unread| segment.next_offset <= unread);
+            let is_too_old = oldest_us.is_some_and(|oldest| newest_us(segments, now_us) < oldest);
+            let is_read = unread.is_none_or(|unread| segments[0].next_offset <= unread);
             (is_too_much || is_too_old) && is_read
         };
         while self.going.is_empty()
@@ -122,6 +126,15 @@ impl Keeper {
             self.let_go(storage, log, name);
         }
     }
+}
+
+/// How new the oldest segment is. A stamp from the future is a clock's error, and would keep it and all behind it until then:
+/// such a segment is as old as the next one that was begun in the past.
+fn newest_us(segments: &VecDeque<Segment>, now_us: u64) -> u64 {
+    let stamped = segments[0].newest_us;
+    let mut begun = segments.iter().skip(1).map(|later| later.created_us);
+    let is_past = |time_us: &u64| *time_us <= now_us;
+    if is_past(&stamped) { stamped } else { begun.find(is_past).unwrap_or(stamped) }
 }
 
 /// The most files that wait to be removed.

@@ -43,6 +43,8 @@ pub(crate) struct Segment {
     /// No later record has a lower offset.
     pub(crate) next_offset: u64,
     pub(crate) newest_us: u64,
+    /// When it was begun, by the clock of then: no record of an earlier segment was written later.
+    pub(crate) created_us: u64,
     pub(crate) sealed: bool,
     /// The highest mark among its frames: this much was durable while it was written.
     pub(crate) mark: u64,
@@ -67,6 +69,7 @@ impl Segment {
             last_offset: None,
             next_offset: header.base_offset,
             newest_us: 0,
+            created_us: header.created_us,
             sealed: false,
             mark: FRAMES_AT as u64,
             proven: u64::MAX,

@@ -5,7 +5,6 @@ mod common;
 use std::fs;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -339,23 +338,6 @@ fn retention_waits_for_consumers() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }
     assert!(journal.consumer(&"a".repeat(64)).is_ok());
-}
-
-/// Purpose: what is older than `age` goes, by the clock the journal was given; the newest segment stays.
-#[test]
-fn retention_looks_at_age() {
-    let place = Place::new("age");
-    let mut options = small();
-    options.retention.age = Some(Duration::from_micros(500));
-    options.clock = Arc::new(|| 1_600);
-    let journal = open(&place, options.clone());
-    // Record n is of 1000 + n.
-    fill(&journal, 0, 200, 500);
-    // Closing removes what need not be kept.
-    journal.close().expect("the disk works");
-    let journal = open(&place, options);
-    let first = journal.stat().first_offset.expect("there are records");
-    assert!((80..=100).contains(&first), "{first}: what is of 1100 and later is kept");
 }
 
 /// Purpose: the journal takes no more of the disk than `bytes_max`, says `Full`, and serves again when
