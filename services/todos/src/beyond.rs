@@ -15,7 +15,7 @@ use std::thread;
 
 use bytes::Bytes;
 use highwater::logging::rate_limited;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use crate::reads::{Limit, Shown};
@@ -31,6 +31,9 @@ pub const THREADS: usize = 4;
 /// Resolves once the store has answered.
 pub type Answer<T> = oneshot::Receiver<Result<T, StoreError>>;
 
+/// The same for a list, for which several may wait. It stays `None` until then.
+pub type ListAnswer = watch::Receiver<Option<Result<Bytes, StoreError>>>;
+
 /// Reads of the store.
 pub struct Beyond {
     requests: SyncSender<Request>,
@@ -38,7 +41,7 @@ pub struct Beyond {
 
 enum Request {
     Todo(Uuid, oneshot::Sender<Result<Option<Shown>, StoreError>>),
-    List(Limit, oneshot::Sender<Result<Bytes, StoreError>>),
+    List(Limit, watch::Sender<Option<Result<Bytes, StoreError>>>),
 }
 
 impl Beyond {
@@ -69,8 +72,8 @@ impl Beyond {
     }
 
     /// The newest todos as a JSON list.
-    pub fn list(&self, limit: Limit) -> Answer<Bytes> {
-        let (tell, told) = oneshot::channel();
+    pub fn list(&self, limit: Limit) -> ListAnswer {
+        let (tell, told) = watch::channel(None);
         self.ask(Request::List(limit, tell));
         told
     }
@@ -92,7 +95,7 @@ impl Request {
     fn refuse(self, error: StoreError) {
         match self {
             Request::Todo(_, tell) => drop(tell.send(Err(error))),
-            Request::List(_, tell) => drop(tell.send(Err(error))),
+            Request::List(_, tell) => drop(tell.send(Some(Err(error)))),
         }
     }
 
@@ -105,20 +108,18 @@ impl Request {
 
     /// Answers it; whether the store works.
     fn answer(self, store: &mut dyn Store) -> bool {
-        fn tell<T>(
-            to: oneshot::Sender<Result<T, StoreError>>,
-            read: Result<T, StoreError>,
-        ) -> bool {
-            let works = read.is_ok();
-            drop(to.send(read));
-            works
-        }
         match self {
             Request::Todo(id, to) => {
-                tell(to, store.find(id).map(|todo| todo.map(|todo| shown(&todo))))
+                let read = store.find(id).map(|todo| todo.map(|todo| shown(&todo)));
+                let works = read.is_ok();
+                drop(to.send(read));
+                works
             }
             Request::List(limit, to) => {
-                tell(to, store.newest(limit.get(), usize::MAX).map(|read| list(&read.todos)))
+                let read = store.newest(limit.get(), usize::MAX).map(|read| list(&read.todos));
+                let works = read.is_ok();
+                drop(to.send(Some(read)));
+                works
             }
         }
     }

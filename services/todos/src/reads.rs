@@ -31,7 +31,16 @@ impl Limit {
     pub fn get(self) -> usize {
         self.0 as usize
     }
+
+    /// Whether instances share the lists of this limit: anybody may ask for every limit, and a list of each would take
+    /// gigabytes.
+    pub fn is_shared(self) -> bool {
+        self.0 <= 10 || self == Limit::ALL || SHARED.binary_search(&self.0).is_ok()
+    }
 }
+
+/// The limits that clients usually have, besides 1 to 10 and all. A guess; rising.
+const SHARED: [u32; 13] = [15, 20, 25, 30, 40, 50, 100, 200, 250, 500, 1000, 2000, 5000];
 
 /// What clients read. An answer holds everything that was visible in this instance before it was asked for.
 pub trait Reads: Send + Sync + 'static {
@@ -75,4 +84,18 @@ pub struct Shown {
     pub json: Bytes,
     /// Whose it is.
     pub user_id: std::sync::Arc<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: few limits are shared, so that asking for all of them fills no cache of others; the usual ones are.
+    #[test]
+    fn few_limits_are_shared() {
+        let shared = (1..=i64::from(LIST_MAX)).filter(|limit| Limit::of(*limit).is_shared());
+        assert_eq!(shared.count(), 10 + SHARED.len() + 1);
+        assert!([0, 1, 10, 20, 50, 100, 10_000, 20_000].iter().all(|l| Limit::of(*l).is_shared()));
+        assert!([11, 99, 9_999].iter().all(|limit| !Limit::of(*limit).is_shared()));
+    }
 }

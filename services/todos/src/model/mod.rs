@@ -12,6 +12,7 @@
 //! changed, never when it is read; a waiter for a command is woken after its effect is visible.
 
 mod chunk;
+mod flights;
 mod found;
 mod index;
 mod reserved;
@@ -26,6 +27,7 @@ use bytes::Bytes;
 use highwater::cache::{Cache, CacheLimits, CacheStats};
 use uuid::Uuid;
 
+use self::flights::Flights;
 use self::found::Found;
 use self::index::Index;
 pub use self::reserved::Reserved;
@@ -46,6 +48,8 @@ pub struct Model {
     lists: Arc<Cache<u32>>,
     /// Single todos that the snapshot does not have.
     found: Arc<Found>,
+    /// Lists that are being read from the store.
+    flights: Flights,
     /// The way to what the snapshot does not have; none if it has everything.
     beyond: Option<Beyond>,
     /// How much memory the snapshot may take.
@@ -77,6 +81,7 @@ impl Model {
             shown: ArcSwap::from_pointee(Snapshot::default()),
             lists: Arc::new(Cache::new(limits)),
             found: Arc::new(Found::new(if beyond.is_some() { bytes_max / 2 } else { 0 })),
+            flights: Flights::default(),
             beyond,
             bytes_max,
             index: Index::default(),
@@ -228,9 +233,14 @@ impl Model {
             return Read::Ready(list);
         }
         let Some(beyond) = &self.beyond else { return missing() };
-        let (asked, lists) = (beyond.list(limit), Arc::clone(&self.lists));
+        let asked = self.flights.join(key, number, || beyond.list(limit));
+        let lists = Arc::clone(&self.lists);
         Read::Later(Box::pin(async move {
-            let list = asked.await.unwrap_or_else(|_| Err(ended()))?;
+            let mut answer = (*asked).clone();
+            let list = match answer.wait_for(Option::is_some).await {
+                Ok(answer) => answer.clone().unwrap_or_else(|| Err(ended()))?,
+                Err(_) => return Err(ended()),
+            };
             // It was asked for after the number was read, so it shows at least what that snapshot does.
             Ok(lists.get_or_build(&key, number, || list))
         }))

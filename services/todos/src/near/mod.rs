@@ -1,7 +1,7 @@
 //! Lists that instances share through Redis, with a near cache in each.
 //!
 //! ```text
-//!  GET /todos ─▶ near cache of this process ──hit──▶ bytes
+//!  GET /todos ─▶ near cache of this process ──hit──▶ bytes       (lists of an unusual limit come from the model)
 //!                  │ miss                                    (one lookup at a time for each list)
 //!                  ├─▶ Redis: todos:all, todos:limit:N ──of this version or later──▶ bytes
 //!                  └─▶ the model ──▶ bytes, and a fill for the other instances
@@ -61,6 +61,10 @@ use crate::store::{Revision, StoreError};
 /// How many lists the near cache keeps, and how many bytes; the least used go first.
 const CACHE_LIMITS: CacheLimits = CacheLimits { answers_max: 4096, bytes_max: 128 << 20 };
 
+/// The largest list that Redis gets. With the few limits that are shared ([`Limit::is_shared`]) it bounds what Redis holds to
+/// 200 MB; where todos are that large, each instance assembles its own lists.
+const SHARED_BYTES_MAX: usize = 8 << 20;
+
 /// How long Redis has to answer a lookup; then the model answers.
 const LOOKUP: Duration = Duration::from_millis(50);
 
@@ -103,6 +107,9 @@ impl Near {
 
 impl Reads for Near {
     fn list(&self, limit: Limit) -> Read<Bytes> {
+        if !limit.is_shared() {
+            return self.0.model.list(limit);
+        }
         let number = limit.get() as u32;
         let version = self.0.version();
         if let Some(list) = self.0.lists.find(&number, version) {
@@ -226,7 +233,7 @@ impl Inner {
         let Verdict::Ours { fill, keep } = judge(found.revision, false, before, number) else {
             return None;
         };
-        if fill {
+        if fill && list.len() <= SHARED_BYTES_MAX {
             // Others wait for Redis, not for this.
             let (inner, list) = (Arc::clone(self), list.clone());
             let of = (found.epoch, before.revision);
