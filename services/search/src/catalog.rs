@@ -10,19 +10,28 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::event::Event;
 use crate::index::Snapshot;
-use crate::store::{Store, StoreError};
+use crate::store::{Record, Store, StoreError};
 
 /// How many events are remembered before new ones are refused, unless told otherwise. A provider
 /// that invents identifiers can fill memory and disk up to here and no further: with the titles the
 /// feed's limits allow, about 1.5 GB; with ordinary ones, about 250 MB.
 pub const EVENTS_MAX: usize = 1_000_000;
 
+/// How far the clocks of instances may differ, in seconds, so that they learn of each other's events.
+const CLOCKS_DIFFER_MAX: i64 = 3600;
+
 /// Every event ever seen online.
 pub struct Catalog {
-    store: Mutex<Box<dyn Store>>,
+    store: Mutex<Kept>,
     current: ArcSwap<Snapshot>,
     events_max: usize,
     refused: AtomicU64,
+}
+
+struct Kept {
+    store: Box<dyn Store>,
+    /// Everything that was last seen before this is in the snapshot.
+    known_until: i64,
 }
 
 /// What one batch changed.
@@ -39,10 +48,13 @@ pub struct Applied {
 impl Catalog {
     /// Loads what the store remembers and publishes it.
     pub fn open(mut store: Box<dyn Store>, events_max: usize) -> Result<Catalog, StoreError> {
-        let events: Vec<Event> = store.load()?.into_iter().map(|record| record.event).collect();
+        let records = store.load()?;
+        let known_until = known_until(&records, i64::MIN);
+        let events: Vec<Event> = records.into_iter().map(|record| record.event).collect();
         let empty = Snapshot::empty();
         let current = ArcSwap::from_pointee(empty.apply(&events).next.unwrap_or(empty));
-        Ok(Catalog { store: Mutex::new(store), current, events_max, refused: AtomicU64::new(0) })
+        let store = Mutex::new(Kept { store, known_until });
+        Ok(Catalog { store, current, events_max, refused: AtomicU64::new(0) })
     }
 
     /// What is served now. Wait-free; hold it for one answer, not longer.
@@ -59,17 +71,37 @@ impl Catalog {
     /// then serves them. After an error nothing has been published.
     pub fn apply(&self, mut events: Vec<Event>, seen_at: i64) -> Result<Applied, StoreError> {
         // A panic while the lock was held left nothing half done: the store's batch is a transaction.
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.current.load_full();
         let refused = self.refuse_beyond_limit(&current, &mut events);
         if !events.is_empty() {
-            store.apply(&events, seen_at)?;
+            kept.store.apply(&events, seen_at)?;
         }
         let applied = current.apply(&events);
         if let Some(next) = applied.next {
             self.current.store(Arc::new(next));
         }
         Ok(Applied { new: applied.new, changed: applied.changed, refused })
+    }
+
+    /// Serves what other instances on the same store have seen as well: an event that was online only while another one polled,
+    /// and versions that are newer than those served here. Returns how many events are new or changed.
+    ///
+    /// # Errors
+    /// The store does not work. The next call makes up for it.
+    pub fn catch_up(&self) -> Result<usize, StoreError> {
+        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = kept.known_until;
+        let records = kept.store.seen_since(since)?;
+        kept.known_until = known_until(&records, since);
+        let mut events: Vec<Event> = records.into_iter().map(|record| record.event).collect();
+        let current = self.current.load_full();
+        self.refuse_beyond_limit(&current, &mut events);
+        let applied = current.apply(&events);
+        if let Some(next) = applied.next {
+            self.current.store(Arc::new(next));
+        }
+        Ok(applied.new + applied.changed)
     }
 
     fn refuse_beyond_limit(&self, current: &Snapshot, events: &mut Vec<Event>) -> usize {
@@ -87,12 +119,17 @@ impl Catalog {
     }
 }
 
+/// Until when everything is known that was last seen, given these records.
+fn known_until(records: &[Record], before: i64) -> i64 {
+    let newest = records.iter().map(|record| record.last_seen).max();
+    newest.map_or(before, |newest| before.max(newest.saturating_sub(CLOCKS_DIFFER_MAX)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::event::tests::sample;
     use crate::query::Range;
-    use crate::store::Record;
     use jiff::civil::datetime;
 
     /// A store whose disk can be filled up, and which others can look into.

@@ -107,6 +107,37 @@ fn survives_a_lost_connection() {
     }
 }
 
+/// Purpose: of what two instances have seen of one event, what was seen last stays, whichever of them is done first.
+#[test]
+fn the_latest_sighting_stays() {
+    let config = schema("test_latest");
+    let event = events(5).swap_remove(0);
+    let newer = Event { title: "newer".into(), ..event.clone() };
+    connect(&config).apply(std::slice::from_ref(&newer), 200).expect("applied");
+    // It began to download earlier, and took longer.
+    connect(&config).apply(&[event], 100).expect("applied");
+    let expected = Record { event: newer, first_seen: 200, last_seen: 200 };
+    assert_eq!(connect(&config).load().expect("loaded"), [expected]);
+}
+
+/// Purpose: an event that only one instance has seen is served by the others, without a restart; and a newer version of it.
+#[test]
+fn instances_learn_from_each_other() {
+    let config = schema("test_learn");
+    let open = || Catalog::open(Box::new(connect(&config)), EVENTS_MAX).expect("opens");
+    let (one, other) = (open(), open());
+    let mut events = events(6);
+    events.truncate(10);
+    one.apply(events[..5].to_vec(), 1_000_000).expect("applied");
+    other.apply(events[5..].to_vec(), 1_000_100).expect("applied");
+    assert_eq!((other.snapshot().len(), other.catch_up()), (5, Ok(5)));
+    assert_eq!((one.catch_up(), one.catch_up()), (Ok(5), Ok(0)));
+    let renamed = Event { title: "renamed".into(), ..events[0].clone() };
+    one.apply(vec![renamed], 1_000_200).expect("applied");
+    assert_eq!(other.catch_up(), Ok(1));
+    assert_eq!(one.snapshot().answer(Range::ALL), other.snapshot().answer(Range::ALL));
+}
+
 /// Purpose: instances that start together and write the same events in different orders all succeed.
 #[test]
 fn instances_do_not_deadlock() {

@@ -284,7 +284,14 @@ impl Run {
             let seen_at = unix_seconds();
             // If the parser or the store panics, the next feed may not trigger the bug, and clients
             // must not notice it. Neither leaves unfinished changes behind.
-            let poll = || self.source.poll(&self.catalog, seen_at);
+            let poll = || {
+                let outcome = self.source.poll(&self.catalog, seen_at);
+                // Also after a failure: another instance may have had more luck.
+                if let Err(error) = self.catalog.catch_up() {
+                    tracing::warn!(%error, "what other instances have seen is not known");
+                }
+                outcome
+            };
             let outcome = catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
                 Outcome::failed("panic", "a bug in this service; please report the panic above")
             });

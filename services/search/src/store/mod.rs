@@ -29,8 +29,15 @@ pub trait Store: Send {
     ///
     /// All or nothing: after `Ok` every event survives a crash of the process, and of the machine
     /// as far as its disk keeps its word; after `Err` the outcome is unknown, and applying the same
-    /// events again is safe. Of two events with one id the later counts.
+    /// events again is safe. Of two events with one id the later counts; and of what several instances have seen of one event,
+    /// what was seen last.
     fn apply(&mut self, events: &[Event], seen_at: i64) -> Result<(), StoreError>;
+
+    /// Events last seen at `since` or later, by whichever instance; in a store of one instance, none that it does not know.
+    fn seen_since(&mut self, since: i64) -> Result<Vec<Record>, StoreError> {
+        let _ = since;
+        Ok(Vec::new())
+    }
 }
 
 /// An event with the times a store adds to it, in seconds since 1970-01-01T00:00:00Z.

@@ -56,7 +56,9 @@ SELECT *, $12::bigint, $12::bigint FROM unnest(
 ON CONFLICT (id) DO UPDATE SET
     title = excluded.title, start_at = excluded.start_at, end_at = excluded.end_at,
     sell_from = excluded.sell_from, sell_to = excluded.sell_to, sold_out = excluded.sold_out,
-    min_price = excluded.min_price, max_price = excluded.max_price, last_seen_at = excluded.last_seen_at";
+    min_price = excluded.min_price, max_price = excluded.max_price, last_seen_at = excluded.last_seen_at
+-- Another instance may have begun to download later and be done earlier.
+WHERE search_events.last_seen_at <= excluded.last_seen_at";
 
 /// How long to wait for the server.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +138,14 @@ impl Store for Postgres {
     fn load(&mut self) -> Result<Vec<Record>, StoreError> {
         self.run(async |client| {
             let rows = client.query(SELECT, &[]).await?;
+            rows.iter().map(record).collect()
+        })
+    }
+
+    fn seen_since(&mut self, since: i64) -> Result<Vec<Record>, StoreError> {
+        let sql = format!("{SELECT} WHERE last_seen_at >= $1");
+        self.run(async |client| {
+            let rows = client.query(&sql, &[&since]).await?;
             rows.iter().map(record).collect()
         })
     }
