@@ -184,6 +184,10 @@ fn with_postgres(
     } else {
         // Positions in Postgres are not this journal's alone: other instances have journals too.
         let queue = JournalQueue::open(&args.data, args.queue_bytes_max, None)?;
+        tracing::info!(
+            "the queue is this instance's own: with several instances on this store, writes to one todo through different ones \
+             may be applied in another order, or not find it yet; give --kafka-brokers, or send all writes to one instance"
+        );
         start(Box::new(queue.source()?), Box::new(postgres(url)?))?;
         Arc::new(queue)
     };

@@ -125,7 +125,8 @@ pub fn router(service: &Arc<Service>) -> Router {
         .also::<Json<Queued>>(StatusCode::OK, "It is gone.");
     let writing = Router::new()
         .layer(service.tokens.clone())
-        .post("/todos", created.name("create"))
+        // To its end, also if the client is gone: a creation that fails gives its place among --todos-max back.
+        .post("/todos", created.name("create").detached())
         .put("/todos/{id}", updated.name("update"))
         .delete("/todos/{id}", deleted.name("delete"));
     let router = Router::new()

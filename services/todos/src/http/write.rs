@@ -18,12 +18,12 @@ use crate::command::{Action, Command};
 use crate::queue::{QueueError, Sender};
 use crate::store::Outcome;
 
-/// How often a waiting request checks whether acknowledged commands are applied.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+/// How long a waiting request pauses until it checks again whether acknowledged commands are applied: first, and at most. Each
+/// check may be a read of the store, and anybody can make up an id that is waited for.
+const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 
-/// For when other instances' acknowledgements are unknown: how old an id must be for its todo to be visible, if it ever
-/// existed. The applier is seldom that far behind.
-const SETTLED_US: i64 = 60_000_000;
+/// The part through which this instance hears of what was applied.
+const STORE: &str = "store";
 
 /// A worker's own state.
 pub(super) struct Worker {
@@ -192,9 +192,10 @@ async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error
     let Service { queue, bounds, .. } = &*worker.service;
     let until = Instant::now() + bounds.wait_max;
     let mark = queue.mark();
-    if mark.is_none() && age_us(todo, caller.now_us).is_none_or(|age| age > SETTLED_US) {
+    if mark.is_none() && is_settled(worker, todo, caller.now_us) {
         return Err(not_found());
     }
+    let mut pause = PAUSE[0];
     loop {
         let settled = mark.is_some_and(|mark| queue.reached(mark));
         if let Some(owned) = look(worker, todo, caller).await? {
@@ -206,8 +207,19 @@ async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error
         if Instant::now() >= until {
             return Err(unavailable("earlier writes are not applied yet".into()));
         }
-        sleep(LOOK_INTERVAL).await;
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE[1]);
     }
+}
+
+/// Where other instances acknowledge as well: whether a todo with this id would be visible by now, if it ever existed. It is
+/// not while commands of its time wait to be applied, or what was applied cannot be heard of.
+fn is_settled(worker: &Worker, todo: Uuid, now_us: i64) -> bool {
+    let Some(age_us) = age_us(todo, now_us) else { return true };
+    let Service { queue, parts, .. } = &*worker.service;
+    let is_deaf = parts.iter().any(|part| part.name() == STORE && part.down().is_some());
+    let after = queue.settles_after().map(|after| i64::try_from(after.as_micros()));
+    !is_deaf && matches!(after, Some(Ok(after_us)) if age_us > after_us)
 }
 
 /// Whether the todo is the caller's; `None` if it is not there.

@@ -42,14 +42,22 @@ pub trait Queue: Send + Sync {
     /// How many commands wait to be applied; as good as it is known without asking anybody.
     fn depth(&self) -> u64;
 
-    /// A mark behind everything that was acknowledged so far. `None` where nobody in this process knows,
-    /// because other instances acknowledge commands as well.
+    /// A mark behind everything that this instance has acknowledged so far. `None` where nobody in this process knows what is
+    /// applied, because another one does that; then [`settles_after`](Queue::settles_after) says what can be known.
+    ///
+    /// Where several instances have journals on one store, the commands of others are not covered, nor is their order.
     ///
     /// Asked when a todo is not found that may have been created a moment ago.
     fn mark(&self) -> Option<u64>;
 
     /// Whether everything before the mark is applied, and visible in this instance.
     fn reached(&self, mark: u64) -> bool;
+
+    /// For when there is no mark: everything that was acknowledged longer ago, by whichever instance, is applied. `None`: it is
+    /// not known.
+    fn settles_after(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// A worker's way into the queue. It stays on its thread.

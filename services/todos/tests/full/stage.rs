@@ -7,7 +7,7 @@ use highwater_testkit::{Answer, Process, eventually, lasting_ports, program, req
 
 use crate::servers::{Postgres, Redis, Server, repository};
 
-const SECRET: &str = "a secret of thirty-two characters";
+pub(crate) const SECRET: &str = "a secret of thirty-two characters";
 
 /// How long Kafka has to acknowledge, so that a test need not wait for the default.
 const ACK_TIMEOUT: &str = "2s";

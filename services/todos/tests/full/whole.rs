@@ -34,6 +34,7 @@ fn the_full_form() {
     worker = a_worker_is_killed(&mut stage, &instances, worker);
     worker = a_worker_is_killed_and_started_again(&stage, &instances, worker);
     poison_goes_to_the_dead_letters(&stage, &instances);
+    worker = what_waits_is_not_missing(&stage, &instances, worker);
     a_worker_ends_in_order(&stage, worker);
     for instance in instances {
         instance.stop();
@@ -354,6 +355,29 @@ fn poison_goes_to_the_dead_letters(stage: &Stage, instances: &[Process; 2]) {
     });
     let in_table = number(&stage.postgres.url(), "SELECT count(*) FROM dead_letters");
     assert_eq!(in_table, 4);
+}
+
+/// Workers were away for long: a todo of that time may be among the commands that wait, so it cannot be said that it is not
+/// there. Once they have caught up, it can.
+fn what_waits_is_not_missing(stage: &Stage, instances: &[Process; 2], worker: Process) -> Process {
+    worker.stop();
+    let created = stage.client(&instances[0]).create("waits");
+    assert_eq!(created.status, 202, "{created:?}");
+    let flags = ["--listen=127.0.0.1:0", "--metrics=off", "--workers=1", "--wait-max=100ms"];
+    let secret = format!("--jwt-secret={}", crate::stage::SECRET);
+    let late = Process::start(stage.command().args(flags).arg(secret));
+    let since_1970 = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
+    let made_ms = since_1970.as_millis() - 300_000;
+    let id = format!("{:08x}-{:04x}-7000-8000-000000000001", made_ms >> 16, made_ms & 0xffff);
+    let mut client = stage.client(&late);
+    let status = |client: &mut Client| {
+        client.ask("PUT", &format!("/todos/{id}"), r#"{"completed":true}"#).status
+    };
+    assert_eq!(status(&mut client), 503);
+    let worker = stage.worker();
+    eventually("it is known that there is none", || status(&mut client) == 404);
+    late.stop();
+    worker
 }
 
 fn a_worker_ends_in_order(stage: &Stage, worker: Process) {

@@ -8,6 +8,7 @@
 //! | `topics.rs` | the topics: made where they are missing |
 //! | `division.rs` | by how many partitions commands are divided, whatever number the topic has |
 //! | `waiting.rs` | how many commands of the topic are not applied |
+//! | `lag.rs` | until when everything that was acknowledged is applied |
 //! | `dead.rs` | dead letters in a topic as well |
 //!
 //! A message is a command: its value [`Command::encode`], its key the todo's id, which decides the partition, so that
@@ -15,6 +16,7 @@
 
 mod dead;
 mod division;
+mod lag;
 mod member;
 mod producer;
 mod source;
@@ -33,6 +35,7 @@ use highwater::logging::rate_limited;
 
 pub use self::dead::WithDeadTopic;
 pub use self::division::Division;
+use self::lag::Lag;
 use self::producer::{Message, Producer, Undelivered};
 pub use self::source::{GROUP, KafkaSource, source_name};
 pub use self::waiting::{Waiting, waiting};
@@ -48,6 +51,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How long it has to answer.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
+
+/// How long it takes from an acknowledgement to every instance's memory, at most, beside the lag of the workers: clocks that
+/// differ, and stores that are slow.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// Where the cluster is, and what is in it.
 #[derive(Clone, Debug)]
@@ -78,6 +85,7 @@ impl KafkaSettings {
 /// The queue in Kafka.
 pub struct KafkaQueue {
     shared: Arc<Shared>,
+    lag: Lag,
     watch: Option<JoinHandle<()>>,
 }
 
@@ -119,7 +127,7 @@ impl KafkaQueue {
         let watch = watch.spawn(move || watched.watch(division));
         let watch =
             watch.map_err(|error| QueueError::new(format!("cannot start a thread: {error}")))?;
-        Ok(KafkaQueue { shared, watch: Some(watch) })
+        Ok(KafkaQueue { shared, lag: Lag::watch(settings)?, watch: Some(watch) })
     }
 }
 
@@ -142,6 +150,10 @@ impl Queue for KafkaQueue {
 
     fn reached(&self, _mark: u64) -> bool {
         true
+    }
+
+    fn settles_after(&self) -> Option<Duration> {
+        self.lag.get().map(|lag| lag.max(SETTLED))
     }
 }
 

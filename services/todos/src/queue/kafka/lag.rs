@@ -1,0 +1,141 @@
+//! Until when everything that was acknowledged, by whichever instance, is applied.
+//!
+//! It looks at the ends of the topic's partitions again and again. Once the workers have committed that far, all that was
+//! acknowledged before the look is applied.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use highwater::logging::tracing;
+
+use super::KafkaSettings;
+use super::waiting::{Partition, Watcher};
+use crate::queue::QueueError;
+
+/// How often it looks. Workers commit once per second.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How long the cluster may take for each answer.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// How many looks are remembered; beyond it, every other one is forgotten.
+const LOOKS_MAX: usize = 64;
+
+/// Watches the workers, on its own thread, until it is dropped.
+pub(super) struct Lag {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    settled_at: Mutex<Option<Instant>>,
+    stop: AtomicBool,
+}
+
+impl Lag {
+    pub(super) fn watch(settings: &KafkaSettings) -> Result<Lag, QueueError> {
+        let watcher = Watcher::new(settings)?;
+        let shared = Arc::<Shared>::default();
+        let theirs = Arc::clone(&shared);
+        let run = move || {
+            let mut looks = Looks::default();
+            while !theirs.stop.load(Ordering::Relaxed) {
+                let at = Instant::now();
+                match watcher.look(ANSWER) {
+                    Ok(partitions) => {
+                        let settled_at = looks.add(at, &partitions);
+                        *theirs.settled_at.lock().unwrap_or_else(PoisonError::into_inner) =
+                            settled_at;
+                    }
+                    // Others say that the cluster does not answer; until it does, this is the last that is known.
+                    Err(error) => tracing::debug!(%error, "how far the workers are is not known"),
+                }
+                thread::park_timeout(LOOK_EVERY);
+            }
+        };
+        let thread = thread::Builder::new().name("todos-lag".into()).spawn(run);
+        let thread =
+            thread.map_err(|error| QueueError::new(format!("cannot start a thread: {error}")))?;
+        Ok(Lag { shared, thread: Some(thread) })
+    }
+
+    /// All that was acknowledged longer ago is applied. `None`: it is not known how long.
+    pub(super) fn get(&self) -> Option<Duration> {
+        let settled_at = self.shared.settled_at.lock().unwrap_or_else(PoisonError::into_inner);
+        settled_at.map(|at| at.elapsed())
+    }
+}
+
+impl Drop for Lag {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // If it panicked, the panic was reported already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Looks at the ends that the workers have not reached yet, oldest first.
+#[derive(Default)]
+struct Looks {
+    ahead: VecDeque<(Instant, Vec<i64>)>,
+    settled_at: Option<Instant>,
+}
+
+impl Looks {
+    /// Adds a look that began at `at`. Returns until when everything is applied, if that is known.
+    fn add(&mut self, at: Instant, partitions: &[Partition]) -> Option<Instant> {
+        let ends = partitions.iter().map(|partition| partition.end).collect();
+        self.ahead.push_back((at, ends));
+        while let Some((at, ends)) = self.ahead.front()
+            // A topic that was made anew has other partitions, and nothing of the old one.
+            && ends.iter().zip(partitions).all(|(end, partition)| *end <= partition.applied)
+        {
+            self.settled_at = Some(*at);
+            self.ahead.pop_front();
+        }
+        if self.ahead.len() > LOOKS_MAX {
+            let mut stays = false;
+            self.ahead.retain(|_| {
+                stays = !stays;
+                stays
+            });
+        }
+        self.settled_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: what was acknowledged before a look counts as applied once the workers have committed as far as the topic
+    /// reached then, in every partition; and a long absence of the workers takes no more memory than a short one.
+    #[test]
+    fn what_is_settled() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let partitions = |applied: [i64; 2], end: [i64; 2]| {
+            [0, 1].map(|index| Partition { applied: applied[index], end: end[index] })
+        };
+        let mut looks = Looks::default();
+        assert_eq!(looks.add(at(0), &partitions([0, 5], [0, 6])), None);
+        assert_eq!(looks.add(at(2), &partitions([0, 5], [3, 6])), None);
+        assert_eq!(looks.add(at(4), &partitions([0, 6], [3, 6])), Some(at(0)));
+        assert_eq!(looks.add(at(6), &partitions([3, 6], [4, 6])), Some(at(4)));
+        assert_eq!(looks.add(at(8), &partitions([4, 6], [4, 6])), Some(at(8)));
+        for step in 0..10_000 {
+            let end = 4 + i64::try_from(step).expect("it is small");
+            assert_eq!(looks.add(at(10 + step), &partitions([4, 6], [end + 1, 6])), Some(at(8)));
+        }
+        assert!(looks.ahead.len() <= LOOKS_MAX, "{}", looks.ahead.len());
+        let last = looks.add(at(20_000), &partitions([10_004, 6], [10_005, 6]));
+        assert!(last > Some(at(5_000)) && last < Some(at(20_000)), "{last:?}");
+    }
+}
