@@ -36,6 +36,9 @@ use crate::todo::Todo;
 /// default.
 pub const COMMANDS_KEPT_US: i64 = 14 * 86_400 * 1_000_000;
 
+/// So many dead letters are kept; beyond it the oldest go, in Postgres within a minute.
+pub const DEAD_LETTERS_MAX: u64 = 100_000;
+
 /// Durable memory of todos. It blocks its thread, and is used by one.
 pub trait Store: Send {
     /// Every todo, newest first, and the revision they are of.

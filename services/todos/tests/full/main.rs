@@ -5,6 +5,7 @@
 //! | `servers.rs` | servers of a test's own, which end with it |
 //! | `store.rs` | the Postgres store and its feed |
 //! | `deployed.rs` | what the files under `deploy` say to this program |
+//! | `letters.rs` | dead letters are bounded |
 //! | `near.rs` | lists through Redis |
 //! | `partitions.rs` | a topic that gets another number of partitions |
 //! | `restarts.rs` | instances with Postgres and without Kafka that start again |
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod deployed;
+mod letters;
 mod near;
 mod partitions;
 mod record;

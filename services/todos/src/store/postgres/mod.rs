@@ -27,7 +27,7 @@ use uuid::Uuid;
 pub use self::feed::PostgresFeed;
 pub use self::link::Timeouts;
 use self::link::{Failure, Link, Session};
-use super::{Applied, DeadLetter, Loaded, Store, StoreError};
+use super::{Applied, DEAD_LETTERS_MAX, DeadLetter, Loaded, Store, StoreError};
 use crate::queue::Delivery;
 use crate::todo::Todo;
 
@@ -255,7 +255,15 @@ async fn clean(Session { client, .. }: &mut Session) -> Result<(), Failure> {
             forgotten_at = greatest(forgotten_at, $2)";
         transaction.execute(raise, &[&horizon, &forgotten]).await?;
     }
-    Ok(transaction.commit().await?)
+    transaction.commit().await?;
+    let letters = format!(
+        "DELETE FROM dead_letters WHERE number IN (
+             SELECT number FROM dead_letters WHERE number <= (
+                 SELECT number FROM dead_letters ORDER BY number DESC LIMIT 1 OFFSET {DEAD_LETTERS_MAX})
+             ORDER BY number LIMIT {CLEAN_ROWS_MAX})"
+    );
+    client.execute(&letters, &[]).await?;
+    Ok(())
 }
 
 /// Reads `postgres://user:password@host:port/database`.

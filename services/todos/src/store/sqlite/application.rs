@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use rusqlite::{ErrorCode, OptionalExtension as _, Transaction, params};
 use uuid::Uuid;
 
-use super::{DEAD_LETTERS_MAX, count, positions, revision, todo};
+use super::{count, positions, revision, todo};
 use crate::command::{Action, Command};
 use crate::queue::{Delivery, Position};
-use crate::store::{Applied, COMMANDS_KEPT_US, Change, Outcome, Revision, is_shared, origin};
+use crate::store::{
+    Applied, COMMANDS_KEPT_US, Change, DEAD_LETTERS_MAX, Outcome, Revision, is_shared, origin,
+};
 use crate::todo::{Todo, now_us};
 
 const CREATE: &str =

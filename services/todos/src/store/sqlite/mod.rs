@@ -27,9 +27,6 @@ use crate::todo::{Todo, now_us};
 /// The file's name in the data directory.
 const FILE: &str = "todos.db";
 
-/// So many dead letters are kept; beyond it the oldest goes.
-pub const DEAD_LETTERS_MAX: u64 = 100_000;
-
 /// An open `todos.db`.
 #[derive(Debug)]
 pub struct Sqlite {
