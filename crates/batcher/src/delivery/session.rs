@@ -143,6 +143,8 @@ pub(super) fn is_refused(error: &KafkaError) -> bool {
     let codes = [
         Code::MessageSizeTooLarge,
         Code::InvalidMessageSize,
+        // A request larger than the topic's segments (segment.bytes).
+        Code::MessageBatchTooLarge,
         Code::InvalidRecord,
         Code::InvalidTimestamp,
     ];

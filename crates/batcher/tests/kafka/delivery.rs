@@ -258,6 +258,35 @@ fn a_record_that_is_too_large() {
     assert!(dead[0].0.contains("max.message.bytes") && dead[0].1 == large, "{}", dead[0].0);
 }
 
+/// Purpose: a record that is no larger than the topic says, and larger than its segments, goes to the dead letters; those
+/// behind it are delivered.
+#[test]
+fn a_record_larger_than_a_segment() {
+    let Some(url) = shared() else { return };
+    let topic = unique("segment");
+    let sizes = [("segment.bytes", "1048576"), ("max.message.bytes", "4000000")];
+    create(url, &topic, 1, &sizes);
+    let mut spool = Spool::new("segment");
+    spool.append_numbered(1, 0, 10);
+    // It does not compress to less than a segment.
+    let mut state = 1_u64;
+    let letter = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"[(state >> 59) as usize]
+    };
+    let large: Vec<u8> = (0..3_000_000).map(letter).collect();
+    spool.append(&[(0, TIME_US, large)]);
+    spool.append_numbered(1, 10, 10);
+    let delivery = spool.deliver(Settings::new(url, &topic, 1));
+    let progress = delivery.progress();
+    until_delivered(&progress, 21);
+    assert_eq!(progress.dead_lettered(), 1);
+    assert!(delivery.stop(LONG));
+    assert_eq!(first_copies_are(&consume(url, &topic), 1, 20), 0, "none twice");
+    let dead = spool.dead();
+    assert!(dead[0].0.contains("segment size"), "{}", dead[0].0);
+}
+
 /// Purpose: Kafka refuses whole requests for one record (here: for its time). Exactly the records that it does not take
 /// become dead letters; their neighbours arrive, in order.
 #[test]
