@@ -208,6 +208,14 @@ impl Exchange {
         self.kept_up = 0;
     }
 
+    /// The request is answered: if its body outlives its handler, it ends here, and does not get what the next request brings.
+    #[inline]
+    pub(super) fn end_feed(&mut self) {
+        if self.feed.is_some() {
+            self.feed = None;
+        }
+    }
+
     /// How to read input that is needed. A feed must not get much more than its handler takes, so a body is
     /// read one delivery at a time until its handler has shown that it keeps up.
     #[inline]

@@ -32,9 +32,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             return;
         }
         if self.connection.streams.is_divided() {
-            // Before content that goes on for ever takes all the room again.
-            self.read_on();
-            self.at = self.connection.streams.first();
+            self.read_before_content();
         }
         let has_content = self.pump();
         let Connection { link, protocol, channel, .. } = &*self.connection;
@@ -52,6 +50,13 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             // wheel knows only the latter.
             self.arm();
         }
+    }
+
+    /// Serves the input of other streams, before content that goes on for ever takes all the room again.
+    #[inline(never)]
+    fn read_before_content(&mut self) {
+        self.read_on();
+        self.at = self.connection.streams.first();
     }
 
     /// Encodes streamed content of all exchanges that have some. Returns whether one has more.
@@ -88,6 +93,14 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             self.connection.link.abort(); // Nobody will complete the handshake.
         }
         self.touch();
+    }
+
+    /// The client may have left before there was a handler to tell.
+    #[inline(never)]
+    pub(super) fn tell_if_disconnected(&mut self) {
+        if self.connection.link.has_hung_up() {
+            self.tell_disconnected();
+        }
     }
 
     /// The handler of the exchange learns that its client has left, if it asked.

@@ -281,16 +281,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         let (rest, is_known) = self.exchange().encode_at_once(outcome);
         let Some(rest) = rest else {
             self.exchange().wait_for(outcome.take(), permit.take());
-            if self.connection.link.has_hung_up() {
-                self.tell_disconnected(); // The client may have left before there was anybody to tell.
-            }
-            return;
+            return self.tell_if_disconnected();
         };
         if matches!(rest, Rest::None) && !is_known {
-            let (.., exchange) = self.exchanges.get_mut(self.at);
-            if exchange.feed.is_some() {
-                exchange.feed = None; // Its reader outlives the handler, and must not get what the next request brings.
-            }
             if !outcome.owns_nothing() {
                 self.is_dropping = true; // A panic is caught once for all requests of a delivery, as elsewhere here.
                 **outcome = Outcome::NOTHING;
@@ -415,6 +408,9 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
                 if !encoder.copied(&mut self.stream, turn.now, response) {
                     let rest = encoder.moved(&mut self.stream, turn.now, response);
                     self.note_answer(status, before);
+                    if matches!(rest, Rest::None) {
+                        self.exchange.end_feed();
+                    }
                     return (Some(rest), is_known);
                 }
             }
@@ -426,6 +422,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
             Outcome::Later(_) | Outcome::Offload(_) => return (None, is_known),
         }
         self.note_answer(status, before);
+        self.exchange.end_feed();
         (Some(Rest::None), is_known)
     }
 }
