@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use futures_core::Stream;
 use http::{HeaderMap, header};
 
 use super::body::{Body, ByteStream, Content, Repr};
+use super::draining::Draining;
 use super::error::BoxError;
 use super::response::Response;
 
@@ -67,9 +68,14 @@ impl Response {
             Repr::Shared(bytes) => Source::Whole(bytes),
             Repr::Empty | Repr::Upgrade(_) => Source::Over,
         };
-        let trailers = Trailers::default();
-        let stream = Box::pin(wrap(BodyPieces { source, trailers: trailers.clone() }));
-        self.set_body(Body::from_content(Mapped { stream, trailers }, None));
+        let (trailers, draining) = (Trailers::default(), Arc::default());
+        let pieces = BodyPieces {
+            source,
+            trailers: trailers.clone(),
+            draining: Some(Arc::clone(&draining)),
+        };
+        let stream = Box::pin(wrap(pieces));
+        self.set_body(Body::from_content(Mapped { stream, trailers, draining }, None));
         self.remove_header(&header::CONTENT_LENGTH);
     }
 }
@@ -78,6 +84,8 @@ impl Response {
 pub struct BodyPieces {
     source: Source,
     trailers: Trailers,
+    /// What the content ends with, until it is told.
+    draining: Option<Arc<OnceLock<Draining>>>,
 }
 
 enum Source {
@@ -100,6 +108,7 @@ impl Stream for BodyPieces {
     type Item = Result<Bytes, BoxError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.tell_draining();
         let next = match &mut self.source {
             Source::Over => return Poll::Ready(None),
             Source::Whole(bytes) => Some(Ok(std::mem::take(bytes))),
@@ -118,6 +127,17 @@ impl Stream for BodyPieces {
     }
 }
 
+impl BodyPieces {
+    /// Content without an end of its own learns what ends it, once that is known.
+    fn tell_draining(&mut self) {
+        if let Some(draining) = self.draining.take_if(|draining| draining.get().is_some())
+            && let (Source::Stream(stream), Some(draining)) = (&mut self.source, draining.get())
+        {
+            stream.content().ends_with(draining.clone());
+        }
+    }
+}
+
 impl fmt::Debug for BodyPieces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BodyPieces")
@@ -127,6 +147,7 @@ impl fmt::Debug for BodyPieces {
 struct Mapped<S> {
     stream: Pin<Box<S>>,
     trailers: Trailers,
+    draining: Arc<OnceLock<Draining>>,
 }
 
 impl<S, B, E> Stream for Mapped<S>
@@ -151,5 +172,9 @@ where
 {
     fn take_trailers(self: Pin<&mut Self>) -> HeaderMap {
         self.trailers.swap(HeaderMap::new())
+    }
+
+    fn ends_with(self: Pin<&mut Self>, draining: Draining) {
+        let _ = self.draining.set(draining);
     }
 }

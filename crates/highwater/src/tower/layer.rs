@@ -24,7 +24,8 @@ use super::response::{to_http, to_native};
 use super::service::ready_call;
 use crate::app::layer::{self, IntoLayer, Layer};
 use crate::app::{
-    self, BodyStream, BoxError, Closed, Error, IntoResponse, Next, OwnedRequest, Response, Resume,
+    self, BodyStream, BoxError, Closed, Error, GuardedFuture, IntoResponse, Next, OwnedRequest,
+    Response, Resume,
 };
 
 /// Content that a layer has changed and no handler has taken yet, in bytes; then the layer waits.
@@ -141,7 +142,8 @@ where
         (Err(body), None) => {
             let (sender, stream) = app::sender(CHANGED_SIZE_MAX);
             // A task of the worker's, for the reader may outlive the handler: in the content of its response, or elsewhere.
-            tokio::task::spawn_local(pass_on(body, sender));
+            // A panic in the layer's content is the request's.
+            tokio::task::spawn_local(GuardedFuture::new(pass_on(body, sender)));
             resume.with_stream(parts, stream)
         }
     };

@@ -182,3 +182,17 @@ fn drains() {
     client.advance(Duration::from_secs(1));
     assert_eq!(client.connections(), 0);
 }
+
+/// Purpose: it does so, too, where a layer has changed the content.
+#[test]
+fn drains_behind_a_layer() {
+    let passes = |_: &highwater::Request<'_>, response: &mut highwater::Response| {
+        response.map_body(|pieces| pieces);
+    };
+    let layer = highwater::layer::on_response(passes);
+    let client = Client::new(Router::new().layer(layer).get("/ticks", ticks));
+    let mut events = client.events("/ticks");
+    assert!(events.next().is_some());
+    client.drain();
+    assert!(events.has_ended());
+}

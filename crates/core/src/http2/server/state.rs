@@ -20,7 +20,7 @@ use crate::protocol::{Farewell, Report};
 use crate::time::Instant;
 
 /// How many streams that we have reset are remembered, at least and at most: frames of them may be on their way. It is twice
-/// as many as may be open, so that all of them can be reset while all before them still are sent.
+/// as many as may be open, within these bounds, so that all of them can be reset while all before them still are sent.
 const RESET_KEPT: RangeInclusive<usize> = 32..=1024;
 
 /// A peer that has not acknowledged our settings for so long is taken to know them (`SETTINGS_TIMEOUT`, RFC 9113 §6.5.3).

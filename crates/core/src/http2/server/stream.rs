@@ -239,6 +239,7 @@ impl protocol::Stream for Stream<'_> {
         let waits = is_owed
             && matches!(upload.kind, Kind::Streaming)
             && upload.room > 0
+            && self.state.window_in.available() > 0 // Else it cannot send.
             && !upload.continue_owed
             && !upload.has_ended;
         waits.then_some((upload.since, upload.max))

@@ -18,7 +18,7 @@ impl Response {
         } else if let Some(problem) = self.problem(asked.is_head) {
             return Err(Error::internal(problem));
         }
-        if asked.is_head && self.framed && self.body.is_empty() {
+        if asked.is_head && self.framed {
             self.measure();
         }
         self.remove_framing();
@@ -62,14 +62,15 @@ impl Response {
         self.check_length()
     }
 
-    /// An answer to HEAD has no content, and may say how long it would be: that is sent, not 0 (RFC 9110 §8.6).
+    /// An answer to HEAD has no content, and may say how long it would be: that is sent, and not 0 (RFC 9110 §8.6).
     #[cold]
     fn measure(&mut self) {
         let field = self.headers.iter().find(|(name, _)| *name == header::CONTENT_LENGTH);
-        if let Some(length) = field.and_then(|(_, value)| length(value)) {
+        let Some(length) = field.and_then(|(_, value)| length(value)) else { return };
+        if self.body.is_empty() {
             (_, self.body) = Body::channel(); // Nobody asks for its content.
-            self.body.set_length(length);
         }
+        self.body.set_length(length);
     }
 
     fn check_length(&mut self) -> Option<String> {

@@ -145,18 +145,19 @@ impl Compression {
         }
     }
 
-    /// A 304 has the fields that the 200 would have (RFC 9110 §15.4.5). Without content nobody knows whether that is compressed, so
-    /// its tag is weak where it may be, unless the client names it as a strong one: then it has the content as it is.
+    /// A 304 has the fields that the 200 would have (RFC 9110 §15.4.5). Without content nobody knows whether that is compressed: the
+    /// tag is weak if the client names it as a weak one, which it got with compressed content.
     fn on_not_modified(&self, request: &Request<'_>, response: &mut Response) {
         response.vary("accept-encoding");
         let coding = Weights::of(request.headers()).choose(OFFERS);
         let may_be_compressed = coding.is_some_and(|coding| coding != Coding::Identity);
         let tag = response.header("etag");
         let mut known = request.headers().get_all("if-none-match");
-        let is_as_it_is = known.any(|value| {
-            value.split(|&byte| byte == b',').any(|one| Some(one.trim_ascii()) == tag)
+        let is_compressed = known.any(|value| {
+            let mut named = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+            named.any(|one| one.strip_prefix(b"W/").is_some_and(|one| Some(one) == tag))
         });
-        if may_be_compressed && !is_as_it_is {
+        if may_be_compressed && is_compressed {
             weaken(response);
         }
     }

@@ -188,11 +188,17 @@ impl TlsSeal {
             self.give_up(HandshakeFailure::Malformed);
             return 0;
         }
+        self.process();
+        taken
+    }
+
+    /// Opens what was read.
+    fn process(&mut self) {
+        let State::Shaken(tls) = &mut self.state else { return };
         match tls.process_new_packets() {
             Ok(now) => self.has_closed = now.peer_has_closed(),
             Err(error) => self.failure = Some(classify(&error)),
         }
-        taken
     }
 }
 
@@ -246,6 +252,7 @@ impl Seal for TlsSeal {
                 self.give_up(classify(&error));
             }
         }
+        self.process(); // What came with the hello.
         let kept = mem::take(&mut self.kept);
         let mut kept = kept.as_slice();
         while !kept.is_empty() && self.failure.is_none() && !self.has_closed {

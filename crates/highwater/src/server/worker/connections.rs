@@ -43,6 +43,8 @@ pub(super) struct Connection<P> {
     pub(super) is_suspect: bool,
     /// No request of it has been found.
     pub(super) is_fresh: bool,
+    /// Whose turn it was when output was sent: that of input, before the content of streams; else that of content.
+    is_inputs_turn: bool,
     /// The demand under which the gate last counted it.
     pub(super) demand: Demand,
     /// Its answers to refused requests that wait for others.
@@ -73,6 +75,7 @@ impl<P: Protocol> Connection<P> {
             is_touched: false,
             is_suspect: false,
             is_fresh: true,
+            is_inputs_turn: false,
             demand: Demand::None,
             cork: Cork::NONE,
             generation: 0,
@@ -107,6 +110,13 @@ impl<P: Protocol> Connection<P> {
         if self.channel.is_shaking_hands() {
             self.link.drop_output();
         }
+    }
+
+    /// Whether input goes before content now that there is room for output: in turns, so that neither keeps the other waiting.
+    #[inline]
+    pub(super) fn turn_to_input(&mut self) -> bool {
+        self.is_inputs_turn = !self.is_inputs_turn;
+        self.is_inputs_turn
     }
 
     /// When it stops counting as work if no request has come; `MAX` if it does not count.

@@ -70,6 +70,8 @@ struct State {
     /// The reader has asked at least once.
     wanted: bool,
     reader_gone: bool,
+    /// The writer waits until it is, also behind the end.
+    awaits_reader_gone: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -181,7 +183,9 @@ impl Queue {
         state.gathered = BytesMut::new();
         state.trailers = None;
         state.buffered = 0;
-        wake(&state.writer); // Also behind the end: whoever sends may wait for the reader to go.
+        if state.end.is_none() || state.awaits_reader_gone {
+            wake(&state.writer);
+        }
     }
 }
 
@@ -383,6 +387,7 @@ impl BodySender {
             if state.reader_gone {
                 return Poll::Ready(());
             }
+            state.awaits_reader_gone = true;
             remember(&mut state.writer, context);
             Poll::Pending
         })

@@ -31,13 +31,17 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         if channel.is_closing() || channel.has_ended() {
             return;
         }
-        if self.connection.streams.is_divided() {
-            self.read_before_content();
+        let is_divided = self.connection.streams.is_divided();
+        if is_divided && self.connection.turn_to_input() {
+            self.read_on_streams();
         }
         let has_content = self.pump();
         let Connection { link, protocol, channel, .. } = &*self.connection;
         if has_content {
             self.touch();
+            if is_divided {
+                self.read_on_streams();
+            }
         } else if link.has_carry() || protocol.holds_input() {
             self.read_on();
         } else if link.has_output()
@@ -52,9 +56,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         }
     }
 
-    /// Serves the input of other streams, before content that goes on for ever takes all the room again.
+    /// Serves input that could not be served while the output was full: streams beside it may have content for ever.
     #[inline(never)]
-    fn read_before_content(&mut self) {
+    fn read_on_streams(&mut self) {
         self.read_on();
         self.at = self.connection.streams.first();
     }
