@@ -74,6 +74,15 @@ pub(crate) enum Goal {
     End(u64),
 }
 
+/// What follows behind the known part of a segment.
+#[derive(Debug)]
+pub(crate) enum Beyond {
+    /// More of it, up to this position.
+    More(u64),
+    /// This; and whether no segment is newer.
+    Goal(Goal, bool),
+}
+
 impl State {
     fn take_oldest(&mut self) -> Option<String> {
         let oldest = self.segments.pop_front()?;
@@ -242,12 +251,21 @@ impl Log {
         }
     }
 
-    /// How far the segment `sequence` can be read, and whether there is a later one.
-    pub(crate) fn end_of(&self, sequence: u64) -> (Option<u64>, bool) {
+    /// What follows for a reader that has read the segment `sequence` up to `read_to` and wants the record `offset`. Found
+    /// out in one step, for the same reason.
+    pub(crate) fn beyond(&self, offset: u64, sequence: u64, read_to: u64) -> Beyond {
         let state = self.lock();
         let this = state.segments.iter().rev().find(|segment| segment.sequence == sequence);
-        let later = state.segments.back().is_some_and(|newest| newest.sequence > sequence);
-        (this.map(|segment| segment.end), later)
+        if let Some(this) = this.filter(|this| this.end > read_to) {
+            return Beyond::More(this.end);
+        }
+        let is_newest = state.segments.back().is_none_or(|newest| newest.sequence <= sequence);
+        Beyond::Goal(state.find(offset, Some(sequence)), is_newest)
+    }
+
+    /// Whether the segment `sequence` can be read.
+    pub(crate) fn has(&self, sequence: u64) -> bool {
+        self.lock().segments.iter().rev().any(|segment| segment.sequence == sequence)
     }
 
     /// Ready when a record with `offset` or a later one may be there.
@@ -282,4 +300,30 @@ impl Log {
 fn removed(first_offset: u64, next_offset: u64) -> Damage {
     let (at, bytes, file) = (0, 0, format!("segments before offset {next_offset}"));
     Damage { kind: DamageKind::Removed, file, at, bytes, first_offset, next_offset }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_core::frame::SegmentHeader;
+
+    /// Purpose: a reader at the end of what it knows is sent on, with the offset where the journal goes on, only while nothing
+    /// was added behind that: what comes meanwhile is read, and is no part of a damage before it.
+    #[test]
+    fn what_was_added_is_read_first() {
+        let header =
+            SegmentHeader { sequence: 3, salt: 0, base_offset: 5, created_us: 0, previous: None };
+        let mut segment = Segment::new("a".into(), &header, 100);
+        let report = Report { next_offset: 5, ..Report::default() };
+        let log = Log::new(vec![segment.clone()], &report);
+        assert!(matches!(log.beyond(5, 3, 100), Beyond::Goal(Goal::End(5), true)));
+        segment.add(100, 7, 0);
+        segment.end = 200;
+        log.publish(&segment, 8);
+        assert!(matches!(log.beyond(5, 3, 100), Beyond::More(200)));
+        assert!(matches!(log.beyond(8, 3, 200), Beyond::Goal(Goal::End(8), true)));
+        let header = SegmentHeader { sequence: 4, base_offset: 8, ..header };
+        log.begin(Segment::new("b".into(), &header, 50));
+        assert!(matches!(log.beyond(8, 3, 200), Beyond::Goal(Goal::Segment(..), false)));
+    }
 }

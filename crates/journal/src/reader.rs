@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::damage::{Damage, DamageKind};
 use crate::error::Error;
 use crate::frames::{Frames, Next, is_record};
-use crate::log::{Goal, Log};
+use crate::log::{Beyond, Goal, Log};
 use crate::segment::Segment;
 use crate::storage::Storage;
 
@@ -150,7 +150,7 @@ impl Reader {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     // Retention was faster, unless something else removed it.
-                    if self.log.end_of(segment.sequence).0.is_none() {
+                    if !self.log.has(segment.sequence) {
                         continue;
                     }
                     self.done = Some(segment.sequence);
@@ -173,27 +173,28 @@ impl Reader {
     /// At the end of what was known of a segment: is there more of it, or another one?
     fn at_limit(&mut self) -> Option<Damage> {
         let open = self.open.as_mut()?;
-        let (end, later) = self.log.end_of(open.segment.sequence);
-        if let Some(end) = end.filter(|end| *end > open.frames.limit()) {
-            open.frames.set_limit(end);
-            return None;
-        }
         let sequence = open.segment.sequence;
+        let (goal, is_newest) =
+            match self.log.beyond(self.next_offset, sequence, open.frames.limit()) {
+                Beyond::More(end) => {
+                    open.frames.set_limit(end);
+                    return None;
+                }
+                Beyond::Goal(goal, is_newest) => (goal, is_newest),
+            };
         let hole = open.hole.take().map(|hole| (hole, open.segment.clone()));
-        if later {
+        if !is_newest {
             self.done = Some(sequence);
             self.open = None;
         }
         let Some(((at, end), segment)) = hole else {
             // A loss after the last segment has no following segment to be reported with.
-            let Goal::Skip(lost) = self.log.find(self.next_offset, Some(sequence)) else {
-                return None;
-            };
+            let Goal::Skip(lost) = goal else { return None };
             self.next_offset = lost.next_offset;
             return Some(lost);
         };
         // The damage reaches to the end; the next record says where offsets continue.
-        let next_offset = match self.log.find(self.next_offset, Some(segment.sequence)) {
+        let next_offset = match goal {
             Goal::Segment(next, ..) => next.base_offset,
             Goal::Skip(lost) => lost.first_offset,
             Goal::End(next_offset) => next_offset,
