@@ -3,10 +3,12 @@
 //! Writers (the poller) call [`Catalog::apply`]; readers call [`Catalog::snapshot`], which neither
 //! locks nor waits, whatever a writer, the store or the provider is doing.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
+use uuid::Uuid;
 
 use crate::event::Event;
 use crate::index::Snapshot;
@@ -30,8 +32,10 @@ pub struct Catalog {
 
 struct Kept {
     store: Box<dyn Store>,
-    /// Everything that was last seen before this is in the snapshot.
+    /// Everything that was last seen before this is in the snapshot, unless a clock was ahead.
     known_until: i64,
+    /// What this instance's last poll has applied: it is served as the provider has it.
+    own: HashSet<Uuid>,
 }
 
 /// What one batch changed.
@@ -53,7 +57,7 @@ impl Catalog {
         let events: Vec<Event> = records.into_iter().map(|record| record.event).collect();
         let empty = Snapshot::empty();
         let current = ArcSwap::from_pointee(empty.apply(&events).next.unwrap_or(empty));
-        let store = Mutex::new(Kept { store, known_until });
+        let store = Mutex::new(Kept { store, known_until, own: HashSet::new() });
         Ok(Catalog { store, current, events_max, refused: AtomicU64::new(0) })
     }
 
@@ -70,13 +74,13 @@ impl Catalog {
     /// Stores events that were seen online at `seen_at` (seconds since 1970-01-01T00:00:00Z) and
     /// then serves them. After an error nothing has been published.
     pub fn apply(&self, mut events: Vec<Event>, seen_at: i64) -> Result<Applied, StoreError> {
-        // A panic while the lock was held left nothing half done: the store's batch is a transaction.
-        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.lock();
         let current = self.current.load_full();
         let refused = self.refuse_beyond_limit(&current, &mut events);
         if !events.is_empty() {
             kept.store.apply(&events, seen_at)?;
         }
+        kept.own = events.iter().map(|event| event.id).collect();
         let applied = current.apply(&events);
         if let Some(next) = applied.next {
             self.current.store(Arc::new(next));
@@ -85,16 +89,21 @@ impl Catalog {
     }
 
     /// Serves what other instances on the same store have seen as well: an event that was online only while another one polled,
-    /// and versions that are newer than those served here. Returns how many events are new or changed.
+    /// and versions that are newer than those served here. Returns how many events are new or changed. `now` is in seconds since
+    /// 1970-01-01T00:00:00Z.
+    ///
+    /// What the last poll has applied stays: where clocks differ, the store may have kept an older version of it.
     ///
     /// # Errors
     /// The store does not work. The next call makes up for it.
-    pub fn catch_up(&self) -> Result<usize, StoreError> {
-        let mut kept = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = kept.known_until;
+    pub fn catch_up(&self, now: i64) -> Result<usize, StoreError> {
+        let mut kept = self.lock();
+        // A clock that was ahead, here or elsewhere, does not hide what is seen until that time has come.
+        let since = kept.known_until.min(now.saturating_sub(CLOCKS_DIFFER_MAX));
         let records = kept.store.seen_since(since)?;
         kept.known_until = known_until(&records, since);
-        let mut events: Vec<Event> = records.into_iter().map(|record| record.event).collect();
+        let events = records.into_iter().map(|record| record.event);
+        let mut events: Vec<Event> = events.filter(|event| !kept.own.contains(&event.id)).collect();
         let current = self.current.load_full();
         self.refuse_beyond_limit(&current, &mut events);
         let applied = current.apply(&events);
@@ -102,6 +111,16 @@ impl Catalog {
             self.current.store(Arc::new(next));
         }
         Ok(applied.new + applied.changed)
+    }
+
+    /// The provider does not answer this instance: until it does, what others have seen is as good as what this one has.
+    pub fn lost_sight(&self) {
+        self.lock().own.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        // A panic while the lock was held left nothing half done: the store's batch is a transaction.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refuse_beyond_limit(&self, current: &Snapshot, events: &mut Vec<Event>) -> usize {

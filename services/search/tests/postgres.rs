@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use highwater_search::catalog::{Catalog, EVENTS_MAX};
 use highwater_search::event::Event;
@@ -54,6 +54,11 @@ fn connect(config: &Config) -> Postgres {
 
 fn events(seed: u64) -> Vec<Event> {
     Feed::read(generate(12_000, seed).as_bytes(), &Limits::default()).events
+}
+
+fn unix_seconds() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("the clock is set");
+    i64::try_from(since.as_secs()).expect("it fits")
 }
 
 fn sorted(mut records: Vec<Record>) -> Vec<Record> {
@@ -130,12 +135,56 @@ fn instances_learn_from_each_other() {
     events.truncate(10);
     one.apply(events[..5].to_vec(), 1_000_000).expect("applied");
     other.apply(events[5..].to_vec(), 1_000_100).expect("applied");
-    assert_eq!((other.snapshot().len(), other.catch_up()), (5, Ok(5)));
-    assert_eq!((one.catch_up(), one.catch_up()), (Ok(5), Ok(0)));
+    assert_eq!((other.snapshot().len(), other.catch_up(1_000_200)), (5, Ok(5)));
+    assert_eq!((one.catch_up(1_000_200), one.catch_up(1_000_200)), (Ok(5), Ok(0)));
     let renamed = Event { title: "renamed".into(), ..events[0].clone() };
     one.apply(vec![renamed], 1_000_200).expect("applied");
-    assert_eq!(other.catch_up(), Ok(1));
+    assert_eq!(other.catch_up(1_000_200), Ok(1));
     assert_eq!(one.snapshot().answer(Range::ALL), other.snapshot().answer(Range::ALL));
+}
+
+/// Purpose: an instance whose clock is ahead keeps nobody's later version out of the store, and learns of it; also where it
+/// alone was ahead, once.
+#[test]
+fn a_clock_that_is_ahead() {
+    let config = schema("test_ahead");
+    let open = || Catalog::open(Box::new(connect(&config)), EVENTS_MAX).expect("opens");
+    let (ahead, right) = (open(), open());
+    let now = unix_seconds();
+    for wrong in [now + 3000, now + 1_000_000] {
+        let old = Event { title: format!("old {wrong}").into(), ..events(7).swap_remove(0) };
+        ahead.apply(vec![old.clone()], wrong).expect("applied");
+        let new = Event { title: format!("new {wrong}").into(), ..old };
+        right.apply(vec![new.clone()], now).expect("applied");
+        let stored = connect(&config).load().expect("loaded");
+        assert_eq!((&stored[0].event, stored[0].last_seen), (&new, now));
+        assert_eq!(right.catch_up(now), Ok(0));
+        ahead.lost_sight();
+        assert_eq!(ahead.catch_up(now), Ok(1), "it was set right");
+        assert_eq!(ahead.snapshot().answer(Range::ALL), right.snapshot().answer(Range::ALL));
+    }
+}
+
+/// Purpose: what an instance has just seen is served by it, though its clock is behind and the store keeps what another one
+/// has seen "later"; without sight of the provider, what the store has is served.
+#[test]
+fn a_clock_that_is_behind() {
+    let config = schema("test_behind");
+    let open = || Catalog::open(Box::new(connect(&config)), EVENTS_MAX).expect("opens");
+    let (right, behind) = (open(), open());
+    let now = unix_seconds();
+    let old = events(8).swap_remove(0);
+    let new = Event { title: "new".into(), ..old.clone() };
+    right.apply(vec![old], now - 10).expect("applied");
+    behind.apply(vec![new], now - 2000).expect("applied");
+    let served = behind.snapshot().answer(Range::ALL);
+    for _ in 0..2 {
+        assert_eq!(behind.catch_up(now - 1990), Ok(0));
+        assert_eq!(behind.snapshot().answer(Range::ALL), served);
+    }
+    behind.lost_sight();
+    assert_eq!(behind.catch_up(now - 1990), Ok(1));
+    assert_eq!(behind.snapshot().answer(Range::ALL), right.snapshot().answer(Range::ALL));
 }
 
 /// Purpose: instances that start together and write the same events in different orders all succeed.

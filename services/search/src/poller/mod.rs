@@ -21,8 +21,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use self::delay::next_delay;
-use self::download::Download;
 pub use self::download::parse_url;
+use self::download::{Download, Validators};
 pub use self::report::Report;
 pub use self::stats::PollStats;
 use crate::catalog::{Applied, Catalog};
@@ -150,12 +150,20 @@ impl Source {
         Ok(Source { download: Download::new(settings)?, limits: settings.limits.clone() })
     }
 
+    /// The next poll reads a whole feed.
+    fn forget(&mut self) {
+        self.download.remember(Validators::default());
+    }
+
     /// Polls once and applies what came. `seen_at`: seconds since 1970-01-01T00:00:00Z.
     pub fn poll(&mut self, catalog: &Catalog, seen_at: i64) -> Outcome {
         let (mut body, validators) = match self.download.begin() {
             Ok(Some(begun)) => begun,
             Ok(None) => return Outcome::NotModified,
-            Err(outcome) => return *outcome,
+            Err(outcome) => {
+                catalog.lost_sight();
+                return *outcome;
+            }
         };
         let Feed { events, stats: feed, end } = Feed::read(&mut body, &self.limits);
         let applied = match catalog.apply(events, seen_at) {
@@ -287,8 +295,15 @@ impl Run {
             let poll = || {
                 let outcome = self.source.poll(&self.catalog, seen_at);
                 // Also after a failure: another instance may have had more luck.
-                if let Err(error) = self.catalog.catch_up() {
-                    tracing::warn!(%error, "what other instances have seen is not known");
+                match self.catalog.catch_up(unix_seconds()) {
+                    // Where clocks differ, that may be older than what the validators stand for.
+                    Ok(changed) if changed > 0 && matches!(outcome, Outcome::Failed { .. }) => {
+                        self.source.forget();
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "what other instances have seen is not known");
+                    }
                 }
                 outcome
             };

@@ -30,7 +30,7 @@ pub trait Store: Send {
     /// All or nothing: after `Ok` every event survives a crash of the process, and of the machine
     /// as far as its disk keeps its word; after `Err` the outcome is unknown, and applying the same
     /// events again is safe. Of two events with one id the later counts; and of what several instances have seen of one event,
-    /// what was seen last.
+    /// what was seen last. What is said to have been seen in the future counts for less than anything else.
     fn apply(&mut self, events: &[Event], seen_at: i64) -> Result<(), StoreError>;
 
     /// Events last seen at `since` or later, by whichever instance; in a store of one instance, none that it does not know.

@@ -58,7 +58,9 @@ ON CONFLICT (id) DO UPDATE SET
     sell_from = excluded.sell_from, sell_to = excluded.sell_to, sold_out = excluded.sold_out,
     min_price = excluded.min_price, max_price = excluded.max_price, last_seen_at = excluded.last_seen_at
 -- Another instance may have begun to download later and be done earlier.
-WHERE search_events.last_seen_at <= excluded.last_seen_at";
+WHERE search_events.last_seen_at <= excluded.last_seen_at
+-- A clock was ahead: that it was the last says nothing, and would keep every later version out.
+OR search_events.last_seen_at > extract(epoch FROM now())";
 
 /// How long to wait for the server.
 #[derive(Clone, Copy, Debug)]
