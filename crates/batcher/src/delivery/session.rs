@@ -63,7 +63,7 @@ impl Session {
         topic: Topic,
         is_single: bool,
     ) -> Result<Session, Error> {
-        let mut config = settings.producer_config(topic.message_bytes_max);
+        let mut config = settings.producer_config(topic.message_bytes_max, topic.batch_bytes_max);
         // Never time out: records wait in the journal for as long as it takes.
         config.set("message.timeout.ms", "0");
         if is_single {

@@ -210,6 +210,28 @@ fn a_topic_that_takes_less_than_before() {
     });
 }
 
+/// Purpose: a record that is no larger than the topic says, and larger than its segments, is refused for good; those beside it
+/// are taken, and nothing is wrong with Kafka.
+#[test]
+fn a_record_larger_than_a_segment() {
+    let Some(url) = shared() else { return };
+    let topic = unique("segments");
+    let sizes = [("segment.bytes", "1048576"), ("max.message.bytes", "4000000")];
+    create(url, &topic, 1, &sizes);
+    let client = client(url, &topic, 1);
+    let large = vec![b'x'; 1 << 20];
+    let records: [(u32, &[u8]); 3] = [(0, b"before"), (0, &large), (0, b"after")];
+    let mut sink = client.sink();
+    for _ in 0..2 {
+        let written = write(&mut sink, &records).expect("the others are taken");
+        let refused: Vec<_> =
+            written.refused.iter().map(|one| (one.index, one.failure.kind())).collect();
+        assert_eq!(refused, [(1, FailureKind::TooLarge)]);
+        assert_eq!(client.trouble(), None);
+    }
+    assert_eq!(texts(&consume(url, &topic), 0), ["before", "after", "before", "after"]);
+}
+
 /// Purpose: with no broker there, the start does not fail and a write is refused at once, and works when the broker is
 /// back; one that dies under load answers in time, and what was acknowledged is there.
 #[test]

@@ -186,7 +186,8 @@ impl Shared {
         let is_same =
             self.live().as_ref().is_some_and(|live| live.topic == topic && !is_dead(live));
         if !is_same {
-            let mut config = self.settings.producer_config(topic.message_bytes_max);
+            let mut config =
+                self.settings.producer_config(topic.message_bytes_max, topic.batch_bytes_max);
             config.set("message.timeout.ms", self.limits.ack_timeout.as_millis().to_string());
             let producer =
                 ThreadedProducer::from_config_and_context(&config, Events::new(Deliveries))

@@ -28,7 +28,7 @@ pub use partition::partition_of_key;
 pub use settings::Settings;
 pub use sink::KafkaSink;
 pub use taken::Taken;
-pub use topic::partitions_of_topic;
+pub use topic::{batch_bytes_of_topic, partitions_of_topic};
 
 pub(crate) use error::unavailable;
 pub(crate) use events::{Events, OnEvent};

@@ -12,7 +12,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::events::OnEvent;
 use super::message::{bytes_alone, id_of};
 use super::taken::Taken;
-use super::topic::not_taken;
+use super::topic::{Topic, not_taken};
 use crate::{Answer, Failure, FailureKind, Outcome, Refusal, Written};
 
 /// A batch in flight. Each of its messages holds a reference; dropping the last one answers.
@@ -22,7 +22,7 @@ pub(crate) struct Pending {
     records: usize,
     bytes: usize,
     first_id: u128,
-    message_bytes_max: usize,
+    topic: Topic,
     /// Records without an answer, and one for the batch while it is being sent.
     left: AtomicUsize,
     state: Mutex<State>,
@@ -114,7 +114,7 @@ impl Pending {
         room: &Arc<Room>,
         (records, bytes): (usize, usize),
         first_id: u128,
-        message_bytes_max: usize,
+        topic: Topic,
         (answer, until): (Answer, Instant),
     ) -> Option<Arc<Pending>> {
         if !room.take(records, bytes) {
@@ -125,7 +125,7 @@ impl Pending {
             records,
             bytes,
             first_id,
-            message_bytes_max,
+            topic,
             left: AtomicUsize::new(records + 1),
             state: Mutex::new(State { answer: Some(answer), refused: Vec::new() }),
         });
@@ -184,29 +184,12 @@ impl Pending {
     }
 
     fn failure(&self, message: &BorrowedMessage<'_>, error: &KafkaError) -> Failure {
-        let bytes = bytes_alone(message.payload_len());
-        let kind = match error.rdkafka_error_code() {
-            // A topic whose size limit was lowered refuses whole requests. Checking it again shows which messages are
-            // too large.
-            Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize)
-                if bytes > self.message_bytes_max =>
-            {
-                FailureKind::TooLarge
-            }
-            Some(Code::InvalidRecord) => FailureKind::Rejected,
-            Some(Code::MessageTimedOut | Code::PurgeQueue | Code::PurgeInflight) => {
-                FailureKind::TimedOut
-            }
-            _ => FailureKind::Unavailable,
-        };
+        let (kind, is_taken) = cause(error, bytes_alone(message.payload_len()), self.topic);
         if kind == FailureKind::Unavailable {
             self.room.look_again.store(true, Ordering::Relaxed);
         }
         let text = not_taken(message.topic(), error);
-        // What was given up has been counted when its time had passed.
-        let is_purged =
-            matches!(error.rdkafka_error_code(), Some(Code::PurgeQueue | Code::PurgeInflight));
-        if kind == FailureKind::Unavailable || (kind == FailureKind::TimedOut && !is_purged) {
+        if !is_taken {
             self.room.taken.failed(text.clone());
         }
         Failure::new(kind, text)
@@ -216,6 +199,29 @@ impl Pending {
     fn index(&self, message: &BorrowedMessage<'_>) -> Option<usize> {
         let id = id_of(message)?;
         usize::try_from(id.checked_sub(self.first_id)?).ok()
+    }
+}
+
+/// What an error means for a record that has so many bytes when it is alone in its batch; and whether Kafka may take others
+/// all the same, because it does not take this one, or one in its batch.
+fn cause(error: &KafkaError, bytes: usize, topic: Topic) -> (FailureKind, bool) {
+    match error.rdkafka_error_code() {
+        // A topic whose size limit was lowered refuses whole requests. Checking it again shows which messages are
+        // too large.
+        Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::MessageBatchTooLarge) => {
+            let is_alone = bytes > topic.batch_bytes_max;
+            (if is_alone { FailureKind::TooLarge } else { FailureKind::Unavailable }, true)
+        }
+        // The client says which records of a batch this is true of, and of the others that they are in the same one. The time
+        // of a record is not its sender's: it may send it again.
+        Some(Code::InvalidRecord) => (FailureKind::Rejected, true),
+        Some(Code::InvalidTimestamp | Code::InvalidDifferentRecord) => {
+            (FailureKind::Unavailable, true)
+        }
+        Some(Code::MessageTimedOut) => (FailureKind::TimedOut, false),
+        // What was given up has been counted when its time had passed.
+        Some(Code::PurgeQueue | Code::PurgeInflight) => (FailureKind::TimedOut, true),
+        _ => (FailureKind::Unavailable, false),
     }
 }
 
@@ -246,4 +252,31 @@ pub(crate) fn too_large(bytes: usize, max: usize) -> Failure {
         "the message has {bytes} bytes, and the topic takes {max} (max.message.bytes); send less, or raise it"
     );
     Failure::new(FailureKind::TooLarge, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: what Kafka does not take for itself, or for its batch, says nothing about what it takes else; a record is
+    /// refused for good only if it is to blame.
+    #[test]
+    fn causes() {
+        let topic = Topic { message_bytes_max: 3000, batch_bytes_max: 1000 };
+        let cause = |code, bytes| super::cause(&KafkaError::MessageProduction(code), bytes, topic);
+        for code in [Code::MessageSizeTooLarge, Code::MessageBatchTooLarge] {
+            assert_eq!(cause(code, 1001), (FailureKind::TooLarge, true));
+            assert_eq!(cause(code, 1000), (FailureKind::Unavailable, true));
+        }
+        assert_eq!(cause(Code::InvalidRecord, 1), (FailureKind::Rejected, true));
+        for code in [Code::InvalidTimestamp, Code::InvalidDifferentRecord] {
+            assert_eq!(cause(code, 1), (FailureKind::Unavailable, true));
+        }
+        assert_eq!(cause(Code::MessageTimedOut, 1), (FailureKind::TimedOut, false));
+        assert_eq!(cause(Code::PurgeInflight, 1), (FailureKind::TimedOut, true));
+        for code in [Code::NotEnoughReplicas, Code::NotLeaderForPartition, Code::BrokerNotAvailable]
+        {
+            assert_eq!(cause(code, 5000), (FailureKind::Unavailable, false));
+        }
+    }
 }

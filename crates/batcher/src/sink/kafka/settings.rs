@@ -167,10 +167,15 @@ impl Settings {
         config
     }
 
-    /// A producer for messages of at most `message_bytes_max`, acknowledged by all replicas, each once.
-    pub(crate) fn producer_config(&self, message_bytes_max: usize) -> ClientConfig {
+    /// A producer for messages of at most `message_bytes_max`, in batches of at most `batch_bytes_max`, acknowledged by all
+    /// replicas, each once.
+    pub(crate) fn producer_config(
+        &self,
+        message_bytes_max: usize,
+        batch_bytes_max: usize,
+    ) -> ClientConfig {
         let mut config = self.config();
-        let batch_bytes = self.batch_bytes.min(message_bytes_max);
+        let batch_bytes = self.batch_bytes.min(batch_bytes_max);
         config
             .set("acks", "all")
             .set("enable.idempotence", "true")

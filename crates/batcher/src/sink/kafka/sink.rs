@@ -47,9 +47,10 @@ impl Sink for KafkaSink {
         };
         let (answer, receipt) = Receipt::pair();
         let until = Instant::now() + shared.limits.ack_timeout;
-        let max = live.topic.message_bytes_max;
+        let (on_topic, max) = (live.topic, live.topic.message_bytes_max);
         let size = (batch.records(), batch.body_bytes());
-        let pending = Pending::begin(&shared.room, size, batch.first_id(), max, (answer, until));
+        let pending =
+            Pending::begin(&shared.room, size, batch.first_id(), on_topic, (answer, until));
         let Some(pending) = pending else {
             let text = "as much is on its way to Kafka as there may be (records_max, bytes_max)";
             return Err(Failure::new(FailureKind::Busy, text));

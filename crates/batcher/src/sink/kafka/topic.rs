@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 pub(crate) struct Topic {
     /// Its `max.message.bytes`: the largest batch it accepts.
     pub(crate) message_bytes_max: usize,
+    /// The largest batch of several records: no larger than that, nor than its segments (`segment.bytes`), so that none is
+    /// refused for its neighbours. A record that is larger, before it is compressed, is alone in its batch.
+    pub(crate) batch_bytes_max: usize,
 }
 
 /// Checks the topic, and creates it if it is missing and that is allowed. Blocks for `timeout` at most.
@@ -63,8 +66,7 @@ pub(crate) fn look(settings: &Settings, timeout: Duration) -> Result<Topic, Erro
         );
         return Err(Error::new(ErrorKind::Topic, text));
     }
-    let message_bytes_max = limits(&admin, settings, deadline)?;
-    Ok(Topic { message_bytes_max })
+    limits(&admin, settings, deadline)
 }
 
 /// How many partitions the topic has now, whatever the settings say; `None` if there is no such topic. Blocks for
@@ -75,6 +77,18 @@ pub(crate) fn look(settings: &Settings, timeout: Duration) -> Result<Topic, Erro
 /// [`ErrorKind::Unavailable`]: no broker answers in time. [`ErrorKind::Setting`]: the client cannot be created.
 pub fn partitions_of_topic(settings: &Settings, timeout: Duration) -> Result<Option<u32>, Error> {
     count(&questioner(settings)?, settings, Instant::now() + timeout)
+}
+
+/// The largest batch that the topic takes: within its `max.message.bytes` and `segment.bytes`, or their defaults where this
+/// client may not read them. Blocks for `timeout` at most.
+///
+/// # Errors
+///
+/// As for [`partitions_of_topic`].
+pub fn batch_bytes_of_topic(settings: &Settings, timeout: Duration) -> Result<usize, Error> {
+    let admin = AdminClient::from_config(&settings.config()).map_err(wrong)?;
+    let described = describe(&admin, settings, Instant::now() + timeout)?;
+    Ok(sizes(described.as_ref()).batch_bytes_max)
 }
 
 /// Which partition takes nothing now, because it has no leader, or too few replicas are in sync: what is missing, and the
@@ -267,25 +281,29 @@ fn describe(
     }
 }
 
-/// The topic's size limit. A compacted topic, which needs keys, is refused: records have none.
+/// The topic's size limits. A compacted topic, which needs keys, is refused: records have none.
 fn limits(
     admin: &AdminClient<DefaultClientContext>,
     settings: &Settings,
     deadline: Instant,
-) -> Result<usize, Error> {
-    let Some(described) = describe(admin, settings, deadline)? else {
-        return Ok(MESSAGE_BYTES_DEFAULT);
-    };
-    let value = |name: &str| -> Option<String> { entry(&described, name) };
-    if value("cleanup.policy").is_some_and(|policy| policy.contains("compact")) {
+) -> Result<Topic, Error> {
+    let described = describe(admin, settings, deadline)?;
+    let policy = described.as_ref().and_then(|described| entry(described, "cleanup.policy"));
+    if policy.is_some_and(|policy| policy.contains("compact")) {
         let text = format!(
             "topic {} is compacted (cleanup.policy), which keeps one message for each key, and records have no key; name a topic that is not",
             settings.topic
         );
         return Err(Error::new(ErrorKind::Topic, text));
     }
-    let bytes = value("max.message.bytes").and_then(|bytes| bytes.parse().ok());
-    Ok(bytes.unwrap_or(MESSAGE_BYTES_DEFAULT))
+    Ok(sizes(described.as_ref()))
+}
+
+fn sizes(described: Option<&ConfigResource>) -> Topic {
+    let bytes = |name| described.and_then(|described| entry(described, name)?.parse().ok());
+    let message_bytes_max = bytes("max.message.bytes").unwrap_or(MESSAGE_BYTES_DEFAULT);
+    let segment_bytes: usize = bytes("segment.bytes").unwrap_or(usize::MAX);
+    Topic { message_bytes_max, batch_bytes_max: message_bytes_max.min(segment_bytes).max(1) }
 }
 
 fn entry(described: &ConfigResource, name: &str) -> Option<String> {
