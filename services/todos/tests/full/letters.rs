@@ -1,5 +1,6 @@
 //! Dead letters in Postgres are bounded.
 
+use highwater_todos::store::Store as _;
 use highwater_todos::store::postgres::{Postgres, Timeouts, parse_url};
 
 use crate::servers::{number, schema, sql};
@@ -28,4 +29,23 @@ fn the_oldest_go() {
     assert_eq!(count(), 100_000);
     let oldest = "SELECT min(substring(origin FROM 11)::bigint) FROM dead_letters";
     assert_eq!(number(&url, oldest), 4);
+}
+
+/// Purpose: a worker that cannot read the dead letters does not keep others from sending them.
+#[test]
+fn who_cannot_read_them_lets_others_send() {
+    let url = schema("full_letters_unread");
+    let config = parse_url(&url).expect("the script prints a URL");
+    let connect = || Postgres::connect(&config, Timeouts::default()).expect("connected");
+    let (mut one, mut two) = (connect(), connect());
+    let insert = "INSERT INTO dead_letters (origin, bytes, reason) VALUES ('kafka/topic/0/1', 'x', 'poison')";
+    sql(&url, insert);
+    sql(&url, "ALTER TABLE dead_letters RENAME COLUMN reason TO hidden");
+    for _ in 0..2 {
+        one.unsent("kafka/topic", 10).expect_err("a column is missing");
+    }
+    sql(&url, "ALTER TABLE dead_letters RENAME COLUMN hidden TO reason");
+    let letters = two.unsent("kafka/topic", 10).expect("known");
+    assert_eq!(letters.len(), 1, "nobody else holds the lock");
+    two.were_sent(&[letters[0].number]).expect("kept");
 }

@@ -85,11 +85,12 @@ impl WithDeadTopic {
     /// How long to wait until it is looked for more; `None` while Kafka has not answered for all.
     fn step(&mut self) -> Result<Option<Duration>, StoreError> {
         if self.sending.is_none() {
+            // First: from `unsent` until `were_sent` no other worker can send.
+            self.renew()?;
             let letters = self.store.unsent(&self.source, LETTERS_MAX)?;
             if letters.is_empty() {
                 return Ok(Some(LOOK));
             }
-            self.renew()?;
             self.sending = Some(self.hand_over(&letters));
         }
         let Some(sending) = &mut self.sending else { return Ok(None) };

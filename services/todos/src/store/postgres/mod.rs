@@ -164,11 +164,14 @@ impl Store for Postgres {
             }
             let sql = "SELECT number, origin, bytes, reason, dead_at FROM dead_letters
                        WHERE sent_at IS NULL AND starts_with(origin, $1) ORDER BY number LIMIT $2";
-            let rows = client.query(sql, &[&origins, &max]).await?;
-            if rows.is_empty() {
+            let rows = client.query(sql, &[&origins, &max]).await.map_err(Failure::from);
+            let letters: Result<Vec<DeadLetter>, Failure> =
+                rows.and_then(|rows| rows.iter().map(dead_letter).collect());
+            // Without any there is no `were_sent`, and a lock that is taken again has to be given back as often.
+            if !letters.as_ref().is_ok_and(|letters| !letters.is_empty()) {
                 client.query_one(SENT, &[]).await?;
             }
-            rows.iter().map(dead_letter).collect()
+            letters
         })
     }
 
