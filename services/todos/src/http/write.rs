@@ -186,13 +186,15 @@ async fn submit(worker: &Worker, command: &Command, waits: bool) -> Result<Optio
 /// Checks that the todo exists and is the caller's; else 404. A todo that was acknowledged before this request is
 /// found even if it is not applied yet.
 async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error> {
+    // Asked before it is looked for: what is applied in between is found.
+    let was_settled = is_settled(worker, todo, caller.now_us);
     if let Some(owned) = look(worker, todo, caller).await? {
         return owned;
     }
     let Service { queue, bounds, .. } = &*worker.service;
     let until = Instant::now() + bounds.wait_max;
     let mark = queue.mark();
-    if mark.is_none() && is_settled(worker, todo, caller.now_us) {
+    if mark.is_none() && was_settled {
         return Err(not_found());
     }
     let mut pause = PAUSE[0];

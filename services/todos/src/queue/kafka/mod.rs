@@ -153,7 +153,7 @@ impl Queue for KafkaQueue {
     }
 
     fn settles_after(&self) -> Option<Duration> {
-        self.lag.get().map(|lag| lag.max(SETTLED))
+        self.lag.get().map(|lag| lag + SETTLED)
     }
 }
 
