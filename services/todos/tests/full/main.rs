@@ -10,6 +10,7 @@
 //! | `partitions.rs` | a topic that gets another number of partitions |
 //! | `restarts.rs` | instances with Postgres and without Kafka that start again |
 //! | `restores.rs` | the store is restored over and over |
+//! | `sizes.rs` | topics that take less than a full batch |
 //! | `whole.rs` | two instances and workers, of which one part after the other is taken away |
 //! | `visible.rs` | how soon every instance shows a write: a measurement, run by `make todos-visible` |
 //! | `workers.rs` | how much two workers apply beside one: a measurement, run by `make todos-workers` |
@@ -25,6 +26,7 @@ mod record;
 mod restarts;
 mod restores;
 mod servers;
+mod sizes;
 mod stage;
 mod starts;
 mod store;

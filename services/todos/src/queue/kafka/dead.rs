@@ -11,7 +11,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use uuid::Uuid;
 
 use super::KafkaSettings;
-use super::producer::{Delivered, Message, Producer, Undelivered};
+use super::producer::{Batches, Delivered, Message, Producer, Undelivered};
 use super::source::source_name;
 use crate::health::Part;
 use crate::queue::{Delivery, QueueError};
@@ -191,7 +191,8 @@ impl Drop for WithDeadTopic {
 }
 
 fn producer(settings: &KafkaSettings) -> Result<Producer, QueueError> {
-    Producer::new(settings, Part::new("queue"), Arc::default())
+    // Nobody asks what their topic takes: none is refused for another one.
+    Producer::new(settings, Part::new("queue"), Arc::default(), Batches::Alone)
 }
 
 impl Store for WithDeadTopic {

@@ -24,19 +24,19 @@ mod topics;
 mod waiting;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use highwater::batcher::sink::kafka::{Settings, Taken, partition_of_key};
-use highwater::logging::rate_limited;
+use highwater::batcher::sink::kafka::{Settings, Taken, batch_bytes_of_topic, partition_of_key};
+use highwater::logging::{rate_limited, tracing};
 
 pub use self::dead::WithDeadTopic;
 pub use self::division::Division;
 use self::lag::Lag;
-use self::producer::{Message, Producer, Undelivered};
+use self::producer::{Batches, Message, Producer, Undelivered};
 pub use self::source::{GROUP, KafkaSource, source_name};
 pub use self::waiting::{Waiting, waiting};
 use super::{Durable, Queue, QueueError, Refusal, Sender};
@@ -51,6 +51,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How long it has to answer.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
+
+/// How often a command is tried while commands are refused because the last ones did not get through.
+const TRY_EVERY: Duration = Duration::from_secs(1);
 
 /// How long it takes from an acknowledgement to every instance's memory, at most, beside the lag of the workers: clocks that
 /// differ, and stores that are slow.
@@ -99,6 +102,9 @@ struct Shared {
     divided_by: AtomicU32,
     /// Commands are refused at once: it has been unreachable for long, or its topic is not the one that it was.
     refusing: AtomicBool,
+    /// The cluster answers, and its topic is the one that it was.
+    answers: AtomicBool,
+    trials: Trials,
     stop: AtomicBool,
 }
 
@@ -109,19 +115,7 @@ impl KafkaQueue {
     ///
     /// If a setting is wrong.
     pub fn new(settings: &KafkaSettings, division: Division) -> Result<KafkaQueue, QueueError> {
-        let part = Part::new("queue");
-        let taken = Arc::<Taken>::default();
-        let producer = Producer::new(settings, part.clone(), Arc::clone(&taken))?;
-        part.is_down(format!("Kafka at {}: not reached yet", settings.brokers));
-        let shared = Arc::new(Shared {
-            settings: settings.clone(),
-            producer: ArcSwap::from_pointee(producer),
-            part,
-            taken,
-            divided_by: AtomicU32::new(0),
-            refusing: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(settings)?);
         let watched = Arc::clone(&shared);
         let watch = thread::Builder::new().name("todos-kafka".into());
         let watch = watch.spawn(move || watched.watch(division));
@@ -175,20 +169,47 @@ impl fmt::Debug for KafkaQueue {
 }
 
 impl Shared {
+    fn new(settings: &KafkaSettings) -> Result<Shared, QueueError> {
+        let (part, taken) = (Part::new("queue"), Arc::<Taken>::default());
+        let producer =
+            Producer::new(settings, part.clone(), Arc::clone(&taken), Batches::default())?;
+        part.is_down(format!("Kafka at {}: not reached yet", settings.brokers));
+        Ok(Shared {
+            settings: settings.clone(),
+            producer: ArcSwap::from_pointee(producer),
+            part,
+            taken,
+            divided_by: AtomicU32::new(0),
+            refusing: AtomicBool::new(false),
+            answers: AtomicBool::new(false),
+            trials: Trials::default(),
+            stop: AtomicBool::new(false),
+        })
+    }
+
     /// Finds out when the cluster is back, makes the topics, compares the number of partitions, and replaces a producer
     /// that can send no more.
     fn watch(&self, mut division: Division) {
-        let (mut is_made, mut is_for_good) = (false, false);
+        let (mut is_made, mut is_sized, mut is_for_good) = (false, false, false);
         let mut down_since = None;
         let mut looked: Option<Instant> = None;
         while !self.stop.load(Ordering::Relaxed) {
-            if let Some(reason) = self.producer.load().fatal() {
-                self.replace(&reason);
+            let fatal = self.producer.load().fatal();
+            if let Some(reason) = fatal {
+                rate_limited!(WARN, reason = %reason, "Kafka's client gave up; it is replaced");
+                let batches = self.producer.load().batches();
+                self.replace(batches);
             }
             let was_up = self.part.down().is_none();
             if !was_up || looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
                 looked = Some(Instant::now());
-                match self.reach(&mut is_made, &mut division) {
+                let reached = self.reach(&mut is_made, &mut division);
+                let answers = reached.as_ref().map_or_else(|unusable| unusable.answers, |()| true);
+                self.answers.store(answers, Ordering::Relaxed);
+                if answers {
+                    is_sized = self.size(is_sized);
+                }
+                match reached {
                     Ok(()) => {
                         is_for_good = false;
                         self.part.is_up();
@@ -243,18 +264,49 @@ impl Shared {
             }
         };
         let compared = division.compare(topic, divided_by, found);
-        compared.map_err(|why| Unusable { why, for_good: true })?;
+        compared.map_err(|why| Unusable { why, for_good: true, answers: false })?;
         let settings = Settings::new(&self.settings.brokers, topic, found);
-        self.taken.look(&settings, PROBE_WAIT).map_or(Ok(()), |why| Err(Unusable::now(why)))
+        match self.taken.look(&settings, PROBE_WAIT) {
+            None => Ok(()),
+            Some(why) => Err(Unusable { why, for_good: false, answers: true }),
+        }
+    }
+
+    /// Finds out how large the topic's batches may be, unless that is known and the topic has refused none since. Whether it
+    /// is known now.
+    fn size(&self, is_known: bool) -> bool {
+        let (has_refused, batches) = {
+            let producer = self.producer.load();
+            (producer.has_refused(), producer.batches())
+        };
+        if is_known && !has_refused {
+            return true;
+        }
+        let settings = Settings::new(&self.settings.brokers, &self.settings.topic, 1);
+        match batch_bytes_of_topic(&settings, PROBE_WAIT) {
+            Ok(bytes) => {
+                let right = Batches::up_to(bytes);
+                if right != batches {
+                    tracing::info!(bytes, "batches of commands are as large as the topic takes");
+                    self.replace(right);
+                }
+                true
+            }
+            // Commands are sent all the same; a batch that is too large is refused as if Kafka was down.
+            Err(error) => {
+                rate_limited!(WARN, error = %error, "how much the topic takes is not known");
+                false
+            }
+        }
     }
 
     fn divide(&self, by: u32) {
         self.divided_by.store(by, Ordering::Relaxed);
     }
 
-    fn replace(&self, reason: &str) {
-        rate_limited!(WARN, reason = %reason, "Kafka's client gave up; it is replaced");
-        match Producer::new(&self.settings, self.part.clone(), Arc::clone(&self.taken)) {
+    /// What is on its way fails.
+    fn replace(&self, batches: Batches) {
+        match Producer::new(&self.settings, self.part.clone(), Arc::clone(&self.taken), batches) {
             Ok(producer) => self.producer.store(Arc::new(producer)),
             Err(error) => self.part.is_down(error.to_string()),
         }
@@ -266,11 +318,29 @@ struct Unusable {
     why: String,
     /// Waiting does not help: commands are refused at once.
     for_good: bool,
+    /// The cluster answers, and takes nothing as far as is known: only a command can tell that it does again.
+    answers: bool,
 }
 
 impl Unusable {
     fn now(why: impl fmt::Display) -> Unusable {
-        Unusable { why: why.to_string(), for_good: false }
+        Unusable { why: why.to_string(), for_good: false, answers: false }
+    }
+}
+
+/// When commands were tried.
+#[derive(Debug, Default)]
+struct Trials(Mutex<Option<Instant>>);
+
+impl Trials {
+    /// Whether it is time for one, which begins now.
+    fn begin(&self, now: Instant) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= TRY_EVERY);
+        if is_due {
+            *last = Some(now);
+        }
+        is_due
     }
 }
 
@@ -279,9 +349,11 @@ struct KafkaSender(Arc<Shared>);
 
 impl Sender for KafkaSender {
     fn send(&self, command: &Command) -> Result<Durable, Refusal> {
-        let Shared { settings, producer, part, divided_by, refusing, .. } = &*self.0;
+        let Shared { settings, producer, part, divided_by, refusing, answers, trials, .. } =
+            &*self.0;
         let divided_by = divided_by.load(Ordering::Relaxed);
-        if refusing.load(Ordering::Relaxed) || divided_by == 0 {
+        let may_try = || answers.load(Ordering::Relaxed) && trials.begin(Instant::now());
+        if divided_by == 0 || (refusing.load(Ordering::Relaxed) && !may_try()) {
             return Err(Refusal::Down(part.down().unwrap_or_else(|| "Kafka is down".to_owned())));
         }
         let (key, id) = (command.todo.to_string(), command.id.to_string());
@@ -307,8 +379,48 @@ fn refusal(undelivered: Undelivered) -> Refusal {
         Undelivered::Full(why) => Refusal::Full(why),
         Undelivered::Down(why) => Refusal::Down(why),
         Undelivered::TooLarge => Refusal::TooLarge(
-            "the command is larger than Kafka takes (max.message.bytes of its topic); send less"
+            "the command is larger than Kafka takes (max.message.bytes and segment.bytes of its topic); send less"
                 .to_owned(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Action;
+    use uuid::Uuid;
+
+    /// Purpose: while a cluster that answers takes nothing, a command is tried now and then, as only that tells when it takes
+    /// some again; none is while it does not answer.
+    #[test]
+    fn one_is_tried() {
+        let settings = KafkaSettings {
+            // Nobody listens there: what is sent waits.
+            brokers: "127.0.0.1:1".to_owned(),
+            topic: "todos".to_owned(),
+            partitions: 1,
+            ack_timeout: Duration::from_secs(60),
+        };
+        let shared = Arc::new(Shared::new(&settings).expect("the settings are right"));
+        shared.divide(1);
+        let sender = KafkaSender(Arc::clone(&shared));
+        let command = Command {
+            id: Uuid::from_u128(1),
+            todo: Uuid::from_u128(2),
+            user_id: "somebody".to_owned(),
+            requested_us: 0,
+            action: Action::Delete,
+        };
+        let is_sent = || sender.send(&command).is_ok();
+        assert!(is_sent() && is_sent());
+        shared.refusing.store(true, Ordering::Relaxed);
+        assert!(!is_sent());
+        shared.answers.store(true, Ordering::Relaxed);
+        assert!(is_sent());
+        let trials = Trials::default();
+        let now = Instant::now();
+        assert!(trials.begin(now) && !trials.begin(now + TRY_EVERY / 2));
+        assert!(trials.begin(now + TRY_EVERY) && !trials.begin(now + TRY_EVERY));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use highwater::batcher::sink::kafka::Taken;
@@ -9,7 +10,7 @@ use highwater::logging::rate_limited;
 use rdkafka::ClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::message::{BorrowedMessage, Header, Headers as _, Message as _, OwnedHeaders};
 use rdkafka::producer::{
     BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer,
 };
@@ -25,6 +26,12 @@ const KIBIBYTES_MAX: u32 = 64 * 1024;
 
 /// How long a message waits for others in its batch.
 const LINGER: Duration = Duration::from_millis(1);
+
+/// The most bytes of a batch, unless its topic takes less: the client's default. A message that is larger is not sent.
+const BATCH_BYTES_MAX: usize = 1_000_000;
+
+/// The size of a batch's header in Kafka's format version 2.
+const BATCH_HEADER_BYTES: usize = 61;
 
 /// Resolves once a message is acknowledged by all replicas, or will not be.
 pub(super) type Delivered = oneshot::Receiver<Result<(), Undelivered>>;
@@ -51,6 +58,29 @@ impl fmt::Display for Undelivered {
     }
 }
 
+/// Which messages share a batch. Kafka refuses a batch that is too large as a whole, so this is also how to tell whether a
+/// message is to blame for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Batches {
+    /// None: for a few messages, to a topic of which nothing is known.
+    Alone,
+    /// As many as have this many bytes together.
+    UpTo(usize),
+}
+
+impl Batches {
+    /// Up to this many bytes, and no more than the client sends.
+    pub(super) fn up_to(bytes: usize) -> Batches {
+        Batches::UpTo(bytes.clamp(1, BATCH_BYTES_MAX))
+    }
+}
+
+impl Default for Batches {
+    fn default() -> Batches {
+        Batches::UpTo(BATCH_BYTES_MAX)
+    }
+}
+
 /// Sends messages. Dropping it loses unacknowledged messages, and their waiters are notified.
 pub(super) struct Producer {
     inner: ThreadedProducer<Context>,
@@ -72,6 +102,7 @@ impl Producer {
         settings: &KafkaSettings,
         part: Part,
         taken: Arc<Taken>,
+        batches: Batches,
     ) -> Result<Producer, QueueError> {
         let mut config = client_config(settings);
         config
@@ -82,7 +113,12 @@ impl Producer {
             .set("queue.buffering.max.messages", MESSAGES_MAX.to_string())
             .set("queue.buffering.max.kbytes", KIBIBYTES_MAX.to_string())
             .set("linger.ms", LINGER.as_millis().to_string());
-        let context = Context { part, taken, brokers: settings.brokers.clone() };
+        match batches {
+            Batches::Alone => config.set("batch.num.messages", "1"),
+            Batches::UpTo(bytes) => config.set("batch.size", bytes.to_string()),
+        };
+        let (brokers, has_refused) = (settings.brokers.clone(), AtomicBool::new(false));
+        let context = Context { part, taken, brokers, batches, has_refused };
         let inner = config
             .create_with_context(context)
             .map_err(|error| QueueError::new(format!("Kafka at {}: {error}", settings.brokers)))?;
@@ -112,6 +148,16 @@ impl Producer {
             }
             Err((error, _)) => Err(Undelivered::Down(error.to_string())),
         }
+    }
+
+    /// Which messages share a batch.
+    pub(super) fn batches(&self) -> Batches {
+        self.inner.context().batches
+    }
+
+    /// Whether the topic has refused a batch as too large since this was asked last.
+    pub(super) fn has_refused(&self) -> bool {
+        self.inner.context().has_refused.swap(false, Ordering::Relaxed)
     }
 
     /// The fatal error after which it must be replaced, if any.
@@ -157,6 +203,8 @@ struct Context {
     part: Part,
     taken: Arc<Taken>,
     brokers: String,
+    batches: Batches,
+    has_refused: AtomicBool,
 }
 
 impl ClientContext for Context {
@@ -178,19 +226,96 @@ impl ProducerContext for Context {
                 self.part.is_up();
                 Ok(())
             }
-            Err((error, _))
-                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) =>
-            {
-                Err(Undelivered::TooLarge)
-            }
-            Err((error, _)) => {
-                let reason = format!("Kafka at {}: {error}", self.brokers);
-                self.taken.failed(reason.clone());
-                self.part.is_down(reason.clone());
-                Err(Undelivered::Down(reason))
-            }
+            Err((error, message)) => Err(self.undelivered(error, || bytes_alone(message))),
         };
         // The waiter may be gone.
         let _ = report.send(outcome);
+    }
+}
+
+impl Context {
+    /// What the error means for a message that has so many bytes when it is alone in its batch.
+    fn undelivered(&self, error: &KafkaError, bytes: impl FnOnce() -> usize) -> Undelivered {
+        use RDKafkaErrorCode as Code;
+        let reason = format!("Kafka at {}: {error}", self.brokers);
+        match error.rdkafka_error_code() {
+            Some(Code::MessageSizeTooLarge | Code::MessageBatchTooLarge) => {
+                self.has_refused.store(true, Ordering::Relaxed);
+                let is_to_blame = match self.batches {
+                    Batches::Alone => true,
+                    Batches::UpTo(max) => bytes() > max,
+                };
+                if is_to_blame {
+                    return Undelivered::TooLarge;
+                }
+            }
+            // It, or another one in its batch, is not taken; which says nothing about others. Or we have given it up.
+            Some(
+                Code::InvalidMessageSize
+                | Code::InvalidRecord
+                | Code::InvalidTimestamp
+                | Code::InvalidDifferentRecord
+                | Code::PurgeQueue
+                | Code::PurgeInflight,
+            ) => {}
+            _ => {
+                self.taken.failed(reason.clone());
+                self.part.is_down(reason.clone());
+            }
+        }
+        Undelivered::Down(reason)
+    }
+}
+
+/// The size of a batch that holds this message and nothing else: compared with what its topic takes.
+fn bytes_alone(message: &BorrowedMessage<'_>) -> usize {
+    let with_length = |bytes: usize| varint_bytes(bytes) + bytes;
+    let headers = message.headers().map_or(0, |headers| {
+        let size = |header: Header<'_, &[u8]>| {
+            with_length(header.key.len()) + with_length(header.value.map_or(0, <[u8]>::len))
+        };
+        headers.iter().map(size).sum()
+    });
+    // Attributes, the differences of time and offset, and the number of headers: a byte each.
+    let record = 4 + with_length(message.key_len()) + with_length(message.payload_len()) + headers;
+    BATCH_HEADER_BYTES + with_length(record)
+}
+
+/// The bytes of a length, zigzag-encoded, seven bits a byte.
+fn varint_bytes(length: usize) -> usize {
+    let bits = usize::BITS - (length * 2).leading_zeros();
+    bits.div_ceil(7).max(1) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a message is too large only if it, and not its batch, is; and what is refused for itself does not make the
+    /// queue unavailable.
+    #[test]
+    fn who_is_to_blame() {
+        let context = |batches| Context {
+            part: Part::new("queue"),
+            taken: Arc::default(),
+            brokers: "k:1".to_owned(),
+            batches,
+            has_refused: AtomicBool::new(false),
+        };
+        let (shared, alone) = (context(Batches::up_to(1000)), context(Batches::Alone));
+        let is_too_large = |context: &Context, code, bytes| {
+            let error = KafkaError::MessageProduction(code);
+            matches!(context.undelivered(&error, || bytes), Undelivered::TooLarge)
+        };
+        for code in [RDKafkaErrorCode::MessageSizeTooLarge, RDKafkaErrorCode::MessageBatchTooLarge]
+        {
+            assert!(is_too_large(&shared, code, 1001) && !is_too_large(&shared, code, 1000));
+            assert!(is_too_large(&alone, code, 1));
+            assert!(shared.has_refused.swap(false, Ordering::Relaxed));
+        }
+        assert!(!is_too_large(&alone, RDKafkaErrorCode::InvalidTimestamp, 5000));
+        assert_eq!((shared.taken.trouble(), shared.part.down()), (None, None));
+        assert!(!is_too_large(&shared, RDKafkaErrorCode::NotEnoughReplicas, 5000));
+        assert!(shared.taken.trouble().is_some() && shared.part.down().is_some());
     }
 }
