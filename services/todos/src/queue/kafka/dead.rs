@@ -118,8 +118,11 @@ impl WithDeadTopic {
     }
 
     fn hand_over(&self, letters: &[DeadLetter]) -> Sending {
-        let mut sending =
-            Sending { may_be_more: letters.len() == LETTERS_MAX, ..Sending::default() };
+        let mut sending = Sending {
+            may_be_more: letters.len() == LETTERS_MAX,
+            topic: self.topic.clone(),
+            ..Sending::default()
+        };
         for DeadLetter { number, origin, bytes, reason, .. } in letters {
             let headers = [("reason", &**reason), ("origin", &**origin)];
             let message = Message {
@@ -141,6 +144,7 @@ impl WithDeadTopic {
 /// Dead letters that are on their way to Kafka.
 #[derive(Default)]
 struct Sending {
+    topic: String,
     waiting: Vec<(i64, Delivered)>,
     /// The numbers of those that need not be sent any more.
     sent: Vec<i64>,
@@ -168,7 +172,7 @@ impl Sending {
             Ok(()) => self.sent.push(number),
             // It is in the table. To try again would hold up those behind it for ever.
             Err(Undelivered::TooLarge) => {
-                tracing::warn!(number, "a dead letter is too large for its topic");
+                tracing::warn!(topic = %self.topic, number, "a dead letter is too large for its topic");
                 self.sent.push(number);
             }
             Err(undelivered) => self.failure = Some(undelivered.to_string()),
