@@ -5,7 +5,8 @@
 //!
 //! An automatic limit ([`Concurrency::Auto`]) measures how many permits are held, how many answers there are,
 //! and how long they take. Workers pass the time at the end of their turns, and the first one that finds a
-//! sample due takes it; there is no thread and no clock here.
+//! sample due takes it; there is no thread and no clock here. All times are by the clock that the workers share. It goes on
+//! while they are kept from running; a worker that was says so, and what was measured meanwhile does not count.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -144,6 +145,13 @@ impl RouteLimit {
         }
     }
 
+    /// A worker was kept from running.
+    pub(crate) fn forget_sample(&self) {
+        if let Some(mut search) = self.search() {
+            search.is_void = true;
+        }
+    }
+
     fn search(&self) -> Option<MutexGuard<'_, Search>> {
         let search = self.own.search.as_ref()?;
         Some(search.lock().unwrap_or_else(PoisonError::into_inner))
@@ -201,14 +209,19 @@ struct Search {
     refused: u64,
     held_max: u32,
     completed: u64,
-    /// The sum of their latencies.
+    /// The sum of the latencies of answers that nothing but the back end delayed, and how many those are.
     latency: Duration,
+    measured: u32,
     /// Permits times seconds.
     occupied: f64,
     /// At the end of the last turn.
     turned: Option<Instant>,
     held: u32,
     sampled: Instant,
+    /// A worker was kept from running since the last sample, so there will be none of this time.
+    is_void: bool,
+    /// When that was last known: requests that began before took longer than the back end did.
+    resumed: Instant,
 }
 
 impl Search {
@@ -220,10 +233,13 @@ impl Search {
             held_max: 0,
             completed: 0,
             latency: Duration::ZERO,
+            measured: 0,
             occupied: 0.0,
             turned: None,
             held: 0,
             sampled: Instant::ZERO,
+            is_void: false,
+            resumed: Instant::ZERO,
         }
     }
 
@@ -231,7 +247,15 @@ impl Search {
     fn on_turn(&mut self, now: Instant, held: u32) -> Option<u32> {
         for since in self.ended.drain(..) {
             self.completed += 1;
-            self.latency += now - since;
+            if since >= self.resumed {
+                self.measured += 1;
+                self.latency += now - since;
+            }
+        }
+        if std::mem::take(&mut self.is_void) {
+            self.begin_sample(now, held);
+            (self.turned, self.held, self.resumed) = (Some(now), held, now);
+            return None;
         }
         let turned = *self.turned.get_or_insert_with(|| {
             self.sampled = now;
@@ -252,16 +276,17 @@ impl Search {
             refused: self.refused,
             in_flight: (self.occupied / span.as_secs_f64()).round() as u32,
             in_flight_max: self.held_max.max(held),
-            latency_mean: match u32::try_from(self.completed) {
-                Ok(completed @ 1..) => self.latency / completed,
-                _ => Duration::ZERO,
-            },
+            latency_mean: self.latency.checked_div(self.measured).unwrap_or_default(),
             ..Sample::default()
         };
+        self.begin_sample(now, held);
+        Some(self.knee.on_sample(now, &sample))
+    }
+
+    fn begin_sample(&mut self, now: Instant, held: u32) {
         (self.sampled, self.held_max) = (now, held);
         (self.completed, self.refused) = (0, 0);
-        (self.latency, self.occupied) = (Duration::ZERO, 0.0);
-        Some(self.knee.on_sample(now, &sample))
+        (self.latency, self.measured, self.occupied) = (Duration::ZERO, 0, 0.0);
     }
 }
 
@@ -349,6 +374,32 @@ mod tests {
             }
         }
         assert!((16..=64).contains(&limit.limit()), "{}", limit.limit());
+    }
+
+    /// Purpose: a process that was stopped for a minute has not found its back end slow, neither in the sample of that
+    /// minute nor by the answers that come after it.
+    #[test]
+    fn a_process_that_was_stopped_learns_nothing_from_it() {
+        let limit = RouteLimit::new(Concurrency::Auto, None);
+        let steady = |from: u64| {
+            for millis in from..from + 2000 {
+                let permits: Vec<Permit> = (0..4).filter_map(|_| limit.enter(at(millis))).collect();
+                limit.on_turn(at(millis));
+                permits.into_iter().for_each(Permit::end_well);
+                limit.on_turn(at(millis + 1));
+            }
+        };
+        steady(0);
+        let held: Vec<Permit> = (0..64).filter_map(|_| limit.enter(at(2000))).collect();
+        limit.on_turn(at(2000));
+        limit.forget_sample();
+        limit.on_turn(at(62_000));
+        let latency = |limit: &RouteLimit| limit.search().expect("it is found").latency;
+        held.into_iter().for_each(Permit::end_well);
+        limit.on_turn(at(62_001));
+        assert_eq!(latency(&limit), Duration::ZERO);
+        steady(62_100);
+        assert_eq!((limit.limit(), limit.held()), (LIMIT_MAX, 0));
     }
 
     impl Permit {

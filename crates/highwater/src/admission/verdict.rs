@@ -67,4 +67,6 @@ pub(crate) struct Rules<'a> {
     pub(crate) is_never_shed: bool,
     /// How many requests of the route may be answered at once.
     pub(crate) limit: Option<&'a Arc<RouteLimit>>,
+    /// The time by the clock that the workers share: the limit counts for all of them.
+    pub(crate) now: Instant,
 }

@@ -219,7 +219,7 @@ impl<T> WorkerAdmission<T> {
         }
         let permit = match rules.limit {
             None => None,
-            Some(limit) => match limit.enter(now) {
+            Some(limit) => match limit.enter(rules.now) {
                 None => return Verdict::Refuse(Rejection::RequestLimit),
                 permit => permit,
             },

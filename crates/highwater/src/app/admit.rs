@@ -32,23 +32,32 @@ impl App {
             && self.shared.endpoint(target).is_some_and(|endpoint| endpoint.concurrency.is_some())
     }
 
-    /// The admission rules of the target's route.
-    pub(crate) fn rules(&self, target: Target) -> Rules<'_> {
+    /// The admission rules of the target's route, at `now` by the clock that the workers share.
+    pub(crate) fn rules(&self, target: Target, now: Instant) -> Rules<'_> {
         match self.shared.endpoint(target) {
             Some(endpoint) => {
                 let (is_never_shed, limit) =
                     (endpoint.is_never_shed, endpoint.concurrency.as_ref());
-                Rules { is_never_shed, limit }
+                Rules { is_never_shed, limit, now }
             }
-            None => Rules { is_never_shed: false, limit: None },
+            None => Rules { is_never_shed: false, limit: None, now },
         }
     }
 
-    /// Called when a worker's turn ends: automatic limits may change.
+    /// Called when a worker's turn ends, with the time by the clock that the workers share: automatic limits may change.
     #[inline(always)]
     pub(crate) fn on_turn(&self, now: Instant) {
         for (_, limit) in &self.shared.found_limits {
             limit.on_turn(now);
+        }
+    }
+
+    /// A worker was kept from running: what its automatic limits have measured since the last sample is not what the
+    /// back end did.
+    #[cold]
+    pub(crate) fn forget_samples(&self) {
+        for (_, limit) in &self.shared.found_limits {
+            limit.forget_sample();
         }
     }
 

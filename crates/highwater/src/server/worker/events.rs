@@ -111,6 +111,7 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         let lost = self.parts.turn.freshen();
         if !lost.is_zero() {
             self.bring_forward(lost);
+            self.app.forget_samples();
         }
         let WorkerState { acceptor, parts, .. } = self;
         let Parts { turn, admission, tasks, encoder, .. } = parts;
@@ -207,7 +208,7 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         turn.statistics.settle(metrics, end);
         admission.end_turn((began, end), turn.statistics.take_counts(), metrics);
         metrics.turn(end - began, turn.events());
-        app.on_turn(end);
+        app.on_turn(turn.clock.shared(end));
         if let Some(found) = turn.blocking.take_finding() {
             app.report_blocking(found.endpoint, found.longest);
         }

@@ -65,6 +65,13 @@ impl<C: Clock> ServedTime<C> {
         &self.clock
     }
 
+    /// The same moment by the clock that all workers share. Each loses time of its own, so served times of two workers
+    /// say nothing about each other.
+    #[inline]
+    pub(super) fn shared(&self, served: Instant) -> Instant {
+        Instant::from_nanos(served.as_nanos().saturating_add(self.lost))
+    }
+
     /// The total time lost so far.
     #[cfg(feature = "sim")]
     pub(super) fn lost(&self) -> Duration {

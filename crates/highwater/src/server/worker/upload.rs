@@ -59,7 +59,9 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         if since > seen_at {
             return; // The handler did not read for some of this time.
         }
-        let scarcity = |target| self.app.rules(target).limit.map(|limit| limit.scarcity(now));
+        let shared = self.parts.turn.clock.shared(now);
+        let scarcity =
+            |target| self.app.rules(target, shared).limit.map(|limit| limit.scarcity(shared));
         let factor = exchange.target.and_then(scarcity).unwrap_or(0);
         let rate_min = u128::from(self.parts.encoder.limits.body_rate_min) * u128::from(factor);
         let came = u128::from(seen_left.saturating_sub(left));

@@ -84,7 +84,8 @@ impl<C: Clock> Parts<C> {
         let conditions = (head.names_deadline(), app.is_limited(target));
         let deadline_max = admission.deadline_max();
         let until = |ready| deadline(head, ready, deadline_max, &turn.clock);
-        admission.judge(arrival, turn.now, conditions, || app.rules(target), until)
+        let rules = || app.rules(target, turn.clock.shared(turn.now));
+        admission.judge(arrival, turn.now, conditions, rules, until)
     }
 
     #[cold]
