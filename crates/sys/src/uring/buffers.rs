@@ -96,6 +96,11 @@ impl Buffers {
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        usize::from(self.count)
+    }
+
     /// Whether a receive of `len` bytes has filled its buffer, so that more may have arrived.
     #[inline]
     pub(super) fn fills(&self, len: usize) -> bool {

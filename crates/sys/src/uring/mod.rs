@@ -10,7 +10,7 @@
 //! States of a connection, as flags of its slot:
 //!
 //! ```text
-//!  accept ──▶ RECEIVING ⇄ idle            (reading: Once, Stream, Stop; STARVED between polls never)
+//!  accept ──▶ RECEIVING ⇄ idle            (reading: Once, Stream, Stop; STARVED: `receive.rs`)
 //!             SENDING, beside that; WATCHING, from the first Stop on (`watch.rs`)
 //!  send(Then::Close) ─▶ CLOSING ─▶ SENDING + CLOSE_QUEUED ─▶ closed
 //!  close(), failure  ─▶ CLOSING | ABANDONED ─▶ CLOSE_QUEUED ─▶ closed
@@ -26,6 +26,7 @@ pub(crate) mod dial;
 mod end;
 mod memory;
 mod park;
+mod receive;
 mod ring;
 mod sealed;
 mod slots;
@@ -38,6 +39,7 @@ use highwater_core::driver::{
 use highwater_core::time::Instant;
 use io_uring::cqueue;
 use io_uring::types::Timespec;
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -50,8 +52,8 @@ use buffers::Buffers;
 pub use memory::UringMemory;
 use ring::Ring;
 use slots::{
-    ABANDONED, CANCELLING, CLOSE_QUEUED, CLOSING, DIRECT, EOF, HUNG_UP, IN_FLIGHT, MORE, Operation,
-    RECEIVING, RESET, Rest, SENDING, STARVED, Slots, Token,
+    ABANDONED, CLOSE_QUEUED, CLOSING, DIRECT, EOF, HUNG_UP, IN_FLIGHT, Operation, RESET, Rest,
+    SENDING, Slots, Token,
 };
 pub(crate) use trial::try_out;
 
@@ -63,8 +65,8 @@ pub struct Uring {
     ring: Ring,
     buffers: Buffers,
     slots: Slots,
-    /// Receives that found no buffer during this poll.
-    starved: Vec<Token>,
+    /// Receives that found no buffer, the oldest first.
+    starved: VecDeque<Token>,
     acceptor: Acceptor,
     waker: Waker,
     /// The kernel writes the waker's bytes here; no code reads them.
@@ -110,7 +112,7 @@ impl Uring {
             ring,
             buffers,
             slots: Slots::new(),
-            starved: Vec::new(),
+            starved: VecDeque::new(),
             acceptor: Acceptor::new(listeners, config)?,
             waker: Waker::socket_pair()?,
             wake_bytes: Box::new([0; 64]),
@@ -166,106 +168,6 @@ impl Uring {
             Operation::Alarm => self.alarm_at = Instant::MAX,
             Operation::Cancel => {} // Its effect shows in the cancelled operation.
         }
-    }
-}
-
-/// Receiving.
-impl Uring {
-    #[inline]
-    fn on_received(
-        &mut self,
-        token: Token,
-        entry: &cqueue::Entry,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) {
-        let (index, more) = (token.index(), cqueue::more(entry.flags()));
-        let mut buffer = cqueue::buffer_select(entry.flags());
-        let slot = self.slots.find(token).expect("a slot outlives what it has in flight");
-        if !more {
-            slot.clear(RECEIVING | CANCELLING);
-        }
-        match entry.result() {
-            len @ 1.. if !slot.is(CLOSING) => {
-                let once = slot.reading.is_once();
-                if once {
-                    slot.reading = Reading::Stop;
-                    if self.buffers.fills(len as usize) {
-                        slot.set(MORE);
-                    }
-                }
-                let buffer = buffer.take().expect("every receive selects a buffer");
-                let on_bytes = |bytes: &mut [u8]| on_event(Event::Received(ConnId(index), bytes));
-                self.buffers.take(buffer, len as usize, on_bytes);
-                if once && more {
-                    self.cancel_receive(index);
-                }
-            }
-            0 if !slot.is(CLOSING) => {
-                slot.set(EOF);
-                on_event(Event::Eof(ConnId(index)));
-            }
-            0.. => {} // It is not wanted any more.
-            error => self.receive_failed(token, -error),
-        }
-        if let Some(buffer) = buffer {
-            self.buffers.take(buffer, entry.result().max(0) as usize, |_| ());
-        }
-        if !more {
-            self.arm_receive(index);
-            self.free_if_done(index, on_event);
-        }
-    }
-
-    #[cold]
-    fn receive_failed(&mut self, token: Token, error: i32) {
-        let slot = self.slots.at(token.index());
-        match error {
-            libc::ECANCELED | libc::EINTR | libc::EAGAIN => {} // Armed again if still wanted.
-            libc::ENOBUFS if !slot.is(CLOSING) => {
-                slot.set(STARVED);
-                self.starved.push(token);
-            }
-            _ => self.shut(token.index()),
-        }
-    }
-
-    /// Arms a receive if one is wanted and none is armed.
-    #[inline]
-    fn arm_receive(&mut self, index: u32) {
-        let token = self.slots.token(Operation::Receive, index);
-        let slot = self.slots.at(index);
-        if slot.is(RECEIVING | CLOSING | EOF | STARVED) {
-            return;
-        }
-        match slot.reading {
-            Reading::Once | Reading::Brief => self.ring.receive_once(slot.fd, token),
-            Reading::Stream => self.ring.receive_stream(slot.fd, token),
-            Reading::Stop => return,
-        }
-        slot.set(RECEIVING);
-        slot.clear(MORE);
-    }
-
-    fn cancel_receive(&mut self, index: u32) {
-        let slot = self.slots.at(index);
-        if slot.is(RECEIVING) && !slot.is(CANCELLING) {
-            slot.set(CANCELLING);
-            let token = self.slots.token(Operation::Receive, index);
-            self.ring.cancel(token);
-        }
-    }
-
-    /// Arms the receives that found no buffer. By now this poll has returned some buffers, or other
-    /// completions in the queue hold them.
-    fn feed_starved(&mut self) {
-        let mut starved = std::mem::take(&mut self.starved);
-        for token in starved.drain(..) {
-            if let Some(slot) = self.slots.find(token) {
-                slot.clear(STARVED);
-                self.arm_receive(token.index());
-            }
-        }
-        self.starved = starved;
     }
 }
 
@@ -405,7 +307,7 @@ impl Driver for Uring {
         if let Wait::Until(time) = wait {
             self.set_alarm(time);
         }
-        self.ring.enter(wait != Wait::No && !draining)?;
+        self.ring.enter(wait != Wait::No && !draining && self.starved.is_empty())?;
         for _ in 0..self.ring.ready().min(COMPLETIONS_MAX) {
             let Some(entry) = self.ring.next() else { break };
             self.complete(&entry, on_event);

@@ -16,7 +16,7 @@ impl External for Uring {
     }
 
     fn prepare_wait(&mut self) -> io::Result<bool> {
-        if self.has_listener_to_drain() || self.ring.ready() > 0 {
+        if self.has_listener_to_drain() || !self.starved.is_empty() || self.ring.ready() > 0 {
             return Ok(false);
         }
         if !self.is_registered {
@@ -36,7 +36,8 @@ impl External for Uring {
         self.parked = true;
         self.ring.set_notifications(true);
         self.ring.flush()?;
-        Ok(self.ring.ready() == 0 && !self.ring.has_submissions())
+        // The kernel may end only some of what it has left, and does not signal the rest again (`Ring::has_work`).
+        Ok(self.ring.ready() == 0 && !self.ring.has_submissions() && !self.ring.has_work())
     }
 
     fn waker(&self) -> Waker {

@@ -60,6 +60,10 @@ impl Uring {
             }
         }
         if !more {
+            // The kernel also ends a poll whose report found the completion queue full.
+            if told > 0 {
+                self.watch(index);
+            }
             self.free_if_done(index, on_event);
         }
     }
