@@ -14,7 +14,7 @@ use highwater::http::{HeaderValue, header};
 use highwater::server::args::{self, ServerArgs};
 use highwater::{
     Body, BodySender, BodyStream, Bytes, Disconnected, Draining, Error, Handler, Query, Response,
-    Router, Server, StatusCode, Upgraded, blocking,
+    Router, Server, StatusCode, Upgraded, WebSocket, blocking, websocket,
 };
 use serde::Deserialize;
 
@@ -71,6 +71,7 @@ fn routes() -> Router {
         .post("/hold", hold.body_max(1 << 30))
         .post("/ignore-slowly", wait)
         .get("/upgrade-deaf", || Response::upgrade(HeaderValue::from_static("deaf"), deaf))
+        .get("/socket", websocket(echo_messages))
         .get("/counts", counts);
     let router = bombs::routes(router);
     highwater_arena::probe::routes(router)
@@ -348,4 +349,12 @@ async fn echo(upgraded: Upgraded) {
         }
     }
     outgoing.finish();
+}
+
+async fn echo_messages(mut socket: WebSocket) {
+    while let Some(message) = socket.recv().await {
+        if socket.send(message).await.is_err() {
+            return;
+        }
+    }
 }
