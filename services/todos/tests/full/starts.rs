@@ -5,17 +5,18 @@ use std::process::{Command, Output};
 use highwater_testkit::{Process, program};
 use highwater_todos::store::Store as _;
 use highwater_todos::store::postgres::{Postgres, Timeouts, parse_url};
+use tempfile::TempDir;
 
 use crate::servers::{schema, sql};
 
-fn command(url: &str) -> Command {
-    let data = tempfile::tempdir().expect("a temporary directory").keep();
+/// The service on this store, with its data in `data`.
+fn command(url: &str, data: &TempDir) -> Command {
     let mut command = program(env!("CARGO_BIN_EXE_highwater-todos"));
     command
         .env("DATABASE_URL", url)
         .args(["--listen=127.0.0.1:0", "--metrics=off", "--workers=1"])
         .args(["--jwt-secret=a secret of thirty-two characters", "--data"])
-        .arg(data);
+        .arg(data.path());
     command
 }
 
@@ -28,9 +29,10 @@ fn a_store_that_no_waiting_helps() {
     store.as_mut().expect("connected").load().expect("loaded");
     sql(&newer, "INSERT INTO schema_migrations SELECT max(version) + 1 FROM schema_migrations");
     let stranger = newer.replace("//highwater@", "//stranger@");
+    let data = tempfile::tempdir().expect("a temporary directory");
     for (url, words) in [(newer, "run the version that wrote it"), (stranger, "check DATABASE_URL")]
     {
-        let Output { status, stderr, .. } = command(&url).output().expect("it runs");
+        let Output { status, stderr, .. } = command(&url, &data).output().expect("it runs");
         let said = String::from_utf8_lossy(&stderr);
         assert!(!status.success() && said.contains(words), "{said}");
         assert!(!said.contains("waits for the store"), "{said}");
@@ -48,7 +50,8 @@ fn a_store_that_is_read_only() {
          ALTER ROLE full_read_only SET default_transaction_read_only = on",
     );
     let theirs = url.replace("//highwater@", "//full_read_only@");
-    let mut service = Process::start_unready(&mut command(&theirs));
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let mut service = Process::start_unready(&mut command(&theirs, &data));
     service.wait_for(|line| line.contains("the start waits for the store"));
     sql(&url, "ALTER ROLE full_read_only RESET default_transaction_read_only");
     service.begins(" serving ");
