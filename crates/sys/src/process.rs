@@ -18,6 +18,8 @@ use crate::cpu;
 pub enum End {
     /// SIGTERM: it may finish what it has begun.
     Ask,
+    /// SIGINT: what Ctrl-C does, for tools that then write what they have.
+    Interrupt,
     /// SIGKILL: at once.
     Kill,
 }
@@ -26,6 +28,7 @@ impl End {
     fn number(self) -> i32 {
         match self {
             End::Ask => libc::SIGTERM,
+            End::Interrupt => libc::SIGINT,
             End::Kill => libc::SIGKILL,
         }
     }

@@ -8,6 +8,9 @@ use crate::bench::parse_cpus;
 /// Cores that are looked at, at most.
 const CORES_MAX: usize = 4096;
 
+/// Drivers that leave the choice of the frequency to the processor.
+const QUICK: [&str; 2] = ["intel_pstate", "amd-pstate-epp"];
+
 /// How the cores are laid out.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Cores {
@@ -17,8 +20,13 @@ pub(super) struct Cores {
     siblings: Vec<Vec<usize>>,
     /// Cores by memory node.
     nodes: Vec<Vec<usize>>,
+    /// How many of those have cores that this process may use.
+    #[serde(skip)]
+    nodes_allowed: usize,
     /// Who decides about the frequency; `None` where the kernel does not, as in virtual machines.
     governor: Option<String>,
+    /// The kernel's driver that carries it out.
+    driver: Option<String>,
 }
 
 pub(super) fn look(read: Read<'_>, allowed: &[usize]) -> Cores {
@@ -35,17 +43,19 @@ pub(super) fn look(read: Read<'_>, allowed: &[usize]) -> Cores {
         }
     }
     let nodes = list("/sys/devices/system/node/online").unwrap_or_default();
-    let nodes = nodes
+    let nodes: Vec<Vec<usize>> = nodes
         .iter()
-        .filter_map(|node| list(&format!("/sys/devices/system/node/node{node}/cpulist")));
+        .filter_map(|node| list(&format!("/sys/devices/system/node/node{node}/cpulist")))
+        .collect();
+    let is_allowed = |node: &&Vec<usize>| node.iter().any(|cpu| allowed.contains(cpu));
+    let nodes_allowed = nodes.iter().filter(is_allowed).count();
     let first = allowed.first().copied().unwrap_or(0);
-    let governor = read(&format!("{CPU}/cpu{first}/cpufreq/scaling_governor"));
-    Cores {
-        online,
-        siblings,
-        nodes: nodes.collect(),
-        governor: governor.map(|text| text.trim().to_owned()),
-    }
+    let frequency = |file: &str| {
+        let text = read(&format!("{CPU}/cpu{first}/cpufreq/{file}"));
+        text.map(|text| text.trim().to_owned())
+    };
+    let (governor, driver) = (frequency("scaling_governor"), frequency("scaling_driver"));
+    Cores { online, siblings, nodes, nodes_allowed, governor, driver }
 }
 
 impl Cores {
@@ -67,24 +77,29 @@ impl Cores {
         if self.nodes.len() > 1 {
             lines.push(format!("{} memory nodes: {}", self.nodes.len(), groups(&self.nodes)));
         }
-        lines.push(match &self.governor {
-            Some(governor) => format!("frequency governor: {governor}"),
-            None => "the kernel does not set frequencies here (a virtual machine?)".to_owned(),
+        lines.push(match (&self.governor, &self.driver) {
+            (Some(governor), Some(driver)) => format!("frequency governor: {governor} ({driver})"),
+            (Some(governor), None) => format!("frequency governor: {governor}"),
+            (None, _) => "the kernel does not set frequencies here (a virtual machine?)".to_owned(),
         });
         lines
     }
 
     pub(super) fn mends(&self) -> Vec<Mend> {
-        let is_slow = |governor: &String| governor == "powersave" || governor == "conservative";
+        // With drivers that leave the frequency to the processor, powersave is quick enough.
+        let is_left = self.driver.as_ref().is_some_and(|driver| QUICK.contains(&driver.as_str()));
+        let is_slow = |governor: &String| match governor.as_str() {
+            "powersave" => !is_left,
+            governor => governor == "conservative",
+        };
         let governor = self.governor.as_ref().filter(|governor| is_slow(governor));
         let slow = governor.map(|governor| Mend {
             what: format!(
-                "the frequency governor is {governor}: cores may stay slow while requests wait (with the drivers \
-                 intel_pstate and amd-pstate-epp, powersave is quick enough)"
+                "the frequency governor is {governor}: cores may stay slow while requests wait"
             ),
             command: "cpupower frequency-set -g performance".to_owned(),
         });
-        let nodes = (self.nodes.len() > 1).then(|| Mend {
+        let nodes = (self.nodes_allowed > 1).then(|| Mend {
             what: "cores are on several memory nodes, and a worker's memory should be on its own: run one server for \
                    each node, on one port (SO_REUSEPORT)"
                 .to_owned(),
@@ -126,6 +141,20 @@ mod tests {
             "{mends:?}"
         );
         assert!(cores.lines().iter().any(|line| line.contains("0+4")), "{:?}", cores.lines());
+
+        // Nothing is to be mended where all allowed cores are on one node, and the processor chooses the frequency.
+        for driver in QUICK {
+            let with_driver = |path: &str| match path.ends_with("scaling_driver") {
+                true => Some(format!("{driver}\n")),
+                false => read(path),
+            };
+            assert!(look(&with_driver, &[0, 1]).mends().is_empty(), "{driver}");
+        }
+        let with_driver = |path: &str| match path.ends_with("scaling_driver") {
+            true => Some("acpi-cpufreq\n".to_owned()),
+            false => read(path),
+        };
+        assert_eq!(look(&with_driver, &[0, 1]).mends().len(), 1);
 
         let virtual_machine = look(&|_| None, &[0, 1]);
         assert_eq!(virtual_machine.online, [0, 1]);

@@ -15,10 +15,18 @@ pub(super) struct Feature {
 const FEATURES: [(&str, &str); 5] = [
     ("CAP_BPF (the gate without root)", "5.8"),
     ("the gate in the kernel (sk_lookup)", "5.9"),
-    ("io_uring's memory outside the limit of locked memory", "5.12"),
+    ("io_uring's memory outside the limit of locked memory", MEMORY_NOT_LOCKED),
     ("io_uring with multishot receive", "6.0"),
     ("io_uring with deferred task work", "6.1"),
 ];
+
+/// From this version on, neither io_uring's rings nor the gate's maps count as locked memory.
+const MEMORY_NOT_LOCKED: &str = "5.12";
+
+/// Whether the kernel of this release counts them.
+pub(super) fn counts_memory(release: &str) -> bool {
+    version(release) < version(MEMORY_NOT_LOCKED)
+}
 
 pub(super) fn look(release: &str) -> Vec<Feature> {
     let version = version(release);
@@ -50,5 +58,7 @@ mod tests {
         assert_eq!(here("6.0.0"), 4);
         assert_eq!(here("4.19"), 0);
         assert_eq!(here("strange"), 0);
+        let counts = ["5.11.22", "5.12.0", "6.1.0-18-amd64"].map(counts_memory);
+        assert_eq!(counts, [true, false, false]);
     }
 }

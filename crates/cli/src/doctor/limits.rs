@@ -77,9 +77,10 @@ impl Limits {
         ]
     }
 
-    pub(super) fn mends(&self) -> Vec<Mend> {
+    /// What to mend under a kernel that `counts_memory` of io_uring as locked, or does not.
+    pub(super) fn mends(&self, counts_memory: bool) -> Vec<Mend> {
         let mut mends = Vec::new();
-        if self.memlock.is_some_and(|bytes| bytes < MEMLOCK_MODEST) {
+        if counts_memory && self.memlock.is_some_and(|bytes| bytes < MEMLOCK_MODEST) {
             mends.push(Mend {
                 what: "little memory may be locked, and kernels before 5.12 count io_uring's rings and the gate's maps"
                     .into(),
@@ -133,10 +134,11 @@ Max locked memory         67108864             unlimited            bytes     \n
             cgroup_memory: Some(1 << 30),
         };
         assert_eq!(limits, expected);
-        assert!(limits.mends().iter().any(|mend| mend.command.contains("CPUQuota")));
+        assert!(limits.mends(false).iter().any(|mend| mend.command.contains("CPUQuota")));
         assert_eq!(look(&|_| None), Limits::default());
-        assert!(Limits::default().mends().is_empty());
+        assert!(Limits::default().mends(true).is_empty());
         let little = Limits { memlock: Some(64 << 10), ..Limits::default() };
-        assert!(little.mends()[0].command.contains("LimitMEMLOCK"));
+        assert!(little.mends(true)[0].command.contains("LimitMEMLOCK"));
+        assert!(little.mends(false).is_empty());
     }
 }

@@ -114,7 +114,8 @@ impl Found {
         let of_sysctls =
             self.sysctls.iter().filter(|sysctl| !SAID_BY_MACHINE.contains(&sysctl.name));
         let of_sysctls = of_sysctls.filter_map(sysctl::Sysctl::mend);
-        let mends = self.limits.mends().into_iter().chain(self.cores.mends()).chain(of_sysctls);
+        let of_limits = self.limits.mends(kernel::counts_memory(&self.machine.kernel));
+        let mends = of_limits.into_iter().chain(self.cores.mends()).chain(of_sysctls);
         advice.extend(mends.map(Advice::Mend));
         advice
     }

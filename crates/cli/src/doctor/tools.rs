@@ -17,7 +17,7 @@ pub(super) struct Tool {
 pub(super) fn look(read: Read<'_>) -> Vec<Tool> {
     let perf = match profile::perf_here() {
         Ok(_) => None,
-        Err(problem) => Some(Mend { what: problem, command: perf_command(read) }),
+        Err(problem) => Some(Mend { command: perf_command(read, &problem), what: problem }),
     };
     let strace = package("strace", "counting system calls needs it", read);
     let valgrind = package("valgrind", "it is not installed", read);
@@ -43,9 +43,9 @@ fn package(name: &str, why: &str, read: Read<'_>) -> Option<Mend> {
     (!is_here).then(|| Mend { what: why.to_owned(), command: install(&distribution(read), name) })
 }
 
-/// What to do about a perf that is missing, or may not look.
-fn perf_command(read: Read<'_>) -> String {
-    if !profile::is_in_path("perf") {
+/// What to do about a perf that is missing, for this kernel or at all, or that may not look.
+fn perf_command(read: Read<'_>, problem: &str) -> String {
+    if profile::is_perf_missing(problem) {
         let id = distribution(read);
         return match id.as_str() {
             "ubuntu" => "apt-get install linux-tools-$(uname -r)".to_owned(),
@@ -88,5 +88,19 @@ mod tests {
         assert_eq!(on("ID=\"rocky\"\n"), "dnf install strace");
         assert_eq!(on("ID=debian\n"), "apt-get install strace");
         assert_eq!(install(&distribution(&|_| None), "strace"), "apt-get install strace");
+    }
+
+    /// Purpose: a perf that is there only as a script that looks for this kernel's perf, and finds none, is to be
+    /// installed; one that may not look is to be allowed.
+    #[test]
+    fn a_perf_of_another_kernel_is_to_be_installed() {
+        let ubuntu = |_: &str| Some("ID=ubuntu\n".to_owned());
+        for problem in ["perf is not installed", "WARNING: perf not found for kernel 6.8.0-45"] {
+            assert_eq!(perf_command(&ubuntu, problem), "apt-get install linux-tools-$(uname -r)");
+        }
+        let debian = |_: &str| Some("ID=debian\n".to_owned());
+        let missing = "E: linux-perf-5.10 is not installed.";
+        assert_eq!(perf_command(&debian, missing), "apt-get install linux-perf");
+        assert!(perf_command(&debian, "perf_event_paranoid setting is 4").contains("sysctl -w"));
     }
 }

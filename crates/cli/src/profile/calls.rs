@@ -139,8 +139,7 @@ fn with_strace(pid: u32, span: Duration) -> Result<Calls, String> {
     threads::tie(&mut strace);
     let strace = strace.spawn().map_err(|error| error.to_string())?;
     std::thread::sleep(span);
-    threads::interrupt(strace.id());
-    let done = strace.wait_with_output().map_err(|error| error.to_string())?;
+    let done = threads::stop(strace, threads::STOPPED_WITHIN).map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&done.stderr);
     let calls = parse_strace(&said);
     if calls.is_empty() {

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub(crate) use perf::{here as perf_here, is_in_path};
+pub(crate) use perf::{here as perf_here, is_in_path, is_missing as is_perf_missing};
 
 use crate::load::parse_duration;
 

@@ -63,11 +63,18 @@ pub(super) fn counted(said: &str) -> bool {
     said.lines().any(|line| line.starts_with(|first: char| first.is_ascii_digit()))
 }
 
+/// Whether a complaint says that there is no perf: at all, or none for this kernel, which Debian's and Ubuntu's perf, a
+/// script, looks for.
+pub(crate) fn is_missing(problem: &str) -> bool {
+    problem.contains("is not installed") || problem.contains("not found for kernel")
+}
+
 /// The line of perf's complaint that says why.
 pub(super) fn reason(said: &str) -> String {
     let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
     let paranoid = lines().find(|line| line.contains("perf_event_paranoid setting is"));
-    let line = paranoid.or_else(|| {
+    let missing = lines().find(|line| is_missing(line));
+    let line = missing.or(paranoid).or_else(|| {
         lines().find(|line| line.contains("not permitted") || line.contains("supported"))
     });
     line.or_else(|| lines().next()).unwrap_or("perf counts nothing here").to_owned()
@@ -111,8 +118,8 @@ impl Recording {
     /// Stops it, and has its samples as `perf script` prints them.
     pub(super) fn stop(self) -> Result<Vec<u8>, String> {
         let Recording { perf, data } = self;
-        threads::interrupt(perf.id());
-        let done = perf.wait_with_output().map_err(|error| format!("perf: {error}"))?;
+        let done = threads::stop(perf, threads::STOPPED_WITHIN);
+        let done = done.map_err(|error| format!("perf: {error}"))?;
         if !data.is_file() {
             return Err(reason(&String::from_utf8_lossy(&done.stderr)));
         }

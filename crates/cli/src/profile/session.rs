@@ -83,9 +83,12 @@ fn sample(args: &Args, pid: u32, folder: &Path, notes: &mut Vec<String>) -> Resu
             return Ok(Cpu { with, what: "samples of CPU time", stacks, threads });
         }
         Ok(_) => notes.push("perf has no sample: the process used no CPU; give it load with --load".to_owned()),
+        Err(problem) if perf::is_missing(&problem) => notes.push(format!(
+            "perf does not work here ({problem}): `highwater doctor` says how to install it"
+        )),
         Err(problem) => notes.push(format!(
             "perf does not work here ({problem}): run it as root, or sysctl -w kernel.perf_event_paranoid=1; --cap-add \
-             PERFMON in a container; `highwater doctor` says how to install it"
+             PERFMON in a container"
         )),
     }
     let name = |id: u32| {

@@ -166,3 +166,31 @@ fn addresses_of_loads() {
     assert_eq!(session::address("http:///"), None);
     assert_eq!(session::address("nonsense"), None);
 }
+
+/// Purpose: a tool that is stopped can write what it has, as after Ctrl-C, and more than a pipe holds; one that does not end
+/// then is killed, so that nobody waits for ever.
+#[test]
+fn tools_are_stopped() {
+    use std::io::Read as _;
+    use std::process::{Command, Stdio};
+
+    let start = |script: &str| {
+        let mut tool = Command::new("env");
+        // A shell cannot trap what was ignored when it began, as in tests that run in the background.
+        tool.args(["--default-signal=INT", "/bin/sh", "-c", script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut tool = tool.spawn().expect("a shell is everywhere");
+        // It is ready for the signal.
+        tool.stdout.as_mut().expect("a pipe").read_exact(&mut [0; 2]).expect("it says so");
+        tool
+    };
+    let writes = start(
+        "trap 'head -c 200000 /dev/zero >&2; exit 3' INT; echo x; while :; do sleep 0.01; done",
+    );
+    let done = threads::stop(writes, Duration::from_secs(60)).expect("it ends");
+    assert_eq!((done.status.code(), done.stderr.len()), (Some(3), 200_000));
+    let stays = start("trap '' INT; echo x; exec sleep 600");
+    let done = threads::stop(stays, Duration::from_millis(50)).expect("it was killed");
+    assert_eq!(done.status.code(), None);
+}

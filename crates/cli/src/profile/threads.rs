@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use highwater_sys::process::{self, End};
@@ -11,6 +12,8 @@ use serde::Serialize;
 
 /// Threads that are looked at, at most.
 const THREADS_MAX: usize = 4096;
+/// How long perf and strace may take to write what they have: perf writes hundreds of megabytes for a busy server.
+pub(super) const STOPPED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A thread's counters since it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -155,9 +158,20 @@ pub(super) fn tie(command: &mut Command) {
     process::tie(command, &[], End::Ask);
 }
 
-/// What Ctrl-C does: perf and strace write what they have.
-pub(super) fn interrupt(pid: u32) {
-    let mut kill = Command::new("kill");
+/// Interrupts perf or strace, which then write what they have, and waits for its end. After `limit` it is killed.
+///
+/// # Errors
+/// Its output cannot be read.
+pub(super) fn stop(tool: Child, limit: Duration) -> std::io::Result<Output> {
+    let id = tool.id();
+    let (ended, end) = mpsc::channel();
+    // Its output must be read meanwhile, or it would wait for a reader.
+    std::thread::spawn(move || ended.send(tool.wait_with_output()));
     // It may have ended already.
-    let _ = kill.args(["-INT", &pid.to_string()]).stderr(Stdio::null()).status();
+    let _ = process::end(id, End::Interrupt);
+    let output = end.recv_timeout(limit).or_else(|_| {
+        let _ = process::end(id, End::Kill);
+        end.recv()
+    });
+    output.unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
 }
