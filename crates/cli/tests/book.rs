@@ -220,6 +220,16 @@ const MISTAKES: &[(&str, u32, &str)] = &[
         1,
         "type \"cake\" is unknown; write one of line",
     ),
+    (
+        "<!-- @metric: query=\"SELECT n FROM limits\" -->",
+        1,
+        "the query has 3 rows of 1 columns; select one value",
+    ),
+    (
+        "<!-- @metric: query=\"SELECT n, rps FROM limits WHERE n = 1\" -->",
+        1,
+        "the query has 1 rows of 2 columns; select one value",
+    ),
     ("<!-- @metric:tag=\"v9\" -->", 1, "there is no record of baseline_rps of \"v9\"; measure it"),
     ("<!-- @metric:tag=\"v2\" -->", 1, "there is no record of baseline_rps of \"v2\""),
     ("<!-- @metric:tag=\"v2\" field=p99_latency_us -->", 1, "there is no record of p99_latency_us"),
@@ -586,15 +596,23 @@ fn our_own_pages() {
 fn exports_are_whole_or_not_at_all() {
     let scene = Scene::new("export");
     scene.write("bad.json", "{\"plan\": 3}");
+    scene.write("package.json", "{\"name\": \"x\", \"scripts\": {}}");
+    scene.write("a.json", "{\"rows\": []}");
+    scene.write("a.old", "{\"rows\": []}");
     let before = std::fs::read(scene.0.join("db.sqlite")).expect("it is there");
-    let mut highwater = Command::new(env!("CARGO_BIN_EXE_highwater"));
-    highwater
-        .args(["bench", "export"])
-        .arg(scene.0.join("src/bad.json"))
-        .arg("--db")
-        .arg(scene.0.join("db.sqlite"));
-    let refused = highwater.output().expect("the binary under test was built");
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(said(&refused).contains("bad.json"), "{}", said(&refused));
-    assert_eq!(std::fs::read(scene.0.join("db.sqlite")).expect("it is there"), before);
+    for (records, expected) in [
+        (&["bad.json"][..], "bad.json"),
+        (&["package.json"], "package.json: this is not a record: it has no plan"),
+        (&["a.json", "a.old"], "a.json has the same name, a, by which"),
+    ] {
+        let mut highwater = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        highwater.args(["bench", "export"]);
+        highwater.args(records.iter().map(|record| scene.0.join("src").join(record)));
+        highwater.arg("--db").arg(scene.0.join("db.sqlite"));
+        let refused = highwater.output().expect("the binary under test was built");
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(said(&refused).contains(expected), "{}", said(&refused));
+        assert_eq!(std::fs::read(scene.0.join("db.sqlite")).expect("it is there"), before);
+        assert!(!scene.0.join("db.sqlite.new").exists());
+    }
 }

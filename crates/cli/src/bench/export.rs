@@ -4,7 +4,8 @@
 //! scripts before this harness (`derived`, `rows`) are accepted too. An existing file is replaced only when everything
 //! has been written.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
 use serde_json::Value;
@@ -45,27 +46,53 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
     let mut beside = args.db.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
+    let failed = |error: std::io::Error| format!("--db {shown}: {error}");
+    let written = write(args, &beside);
+    if written.is_err() {
+        // It is not whole.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written.and_then(|()| std::fs::rename(&beside, &args.db).map_err(failed))
+}
+
+/// Writes the database to `beside`.
+fn write(args: &Args, beside: &Path) -> Result<(), String> {
+    let shown = args.db.display();
     let failed = |error: String| format!("--db {shown}: {error}");
-    match std::fs::remove_file(&beside) {
+    match std::fs::remove_file(beside) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(failed(error.to_string()));
         }
         _ => {}
     }
-    let mut database = Connection::open(&beside).map_err(|error| failed(error.to_string()))?;
+    let mut database = Connection::open(beside).map_err(|error| failed(error.to_string()))?;
     let transaction = database.transaction().map_err(|error| failed(error.to_string()))?;
     for schema in [SCHEMA, export_overload::SCHEMA] {
         transaction.execute_batch(schema).map_err(|error| failed(error.to_string()))?;
     }
+    let mut known: BTreeMap<String, &Path> = BTreeMap::new();
     for path in &args.records {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some(other) = known.insert(name.clone(), path) {
+            return Err(format!(
+                "{}: {} has the same name, {name}, by which the tables tell records apart; give one of them, or rename it",
+                path.display(),
+                other.display()
+            ));
+        }
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("{}: {error}", path.display()))?;
         let json: Value =
             serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         let put = match json.get("plan") {
             Some(_) => put_record(&transaction, &name, &Record::read(path)?, &json),
-            None => export_older::put(&transaction, &name, &json),
+            None if export_older::is_record(&json) => export_older::put(&transaction, &name, &json),
+            None => {
+                return Err(format!(
+                    "{}: this is not a record: it has no plan; give files that `highwater bench run` wrote",
+                    path.display()
+                ));
+            }
         };
         put.and_then(|()| put_document(&transaction, &name, &text))
             .map_err(|error| failed(format!("{}: {error}", path.display())))?;
@@ -77,9 +104,7 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
             sql.and_then(|sql| transaction.execute_batch(&sql).map_err(|error| error.to_string()));
         done.map_err(|error| format!("--sql {}: {error}", path.display()))?;
     }
-    transaction.commit().map_err(|error| failed(error.to_string()))?;
-    drop(database);
-    std::fs::rename(&beside, &args.db).map_err(|error| failed(error.to_string()))
+    transaction.commit().map_err(|error| failed(error.to_string()))
 }
 
 fn put_record(

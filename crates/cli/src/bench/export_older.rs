@@ -9,6 +9,14 @@ use super::plan::Metric;
 use super::record::{Measured, Row};
 use super::stats::{self, Rules};
 
+/// What such records have, each at least one of it: rows, or runs, or the machine that it was measured on.
+const FIELDS: [&str; 4] = ["rows", "runs", "machine", "environment"];
+
+/// Whether `json` is such a record, and not any other file.
+pub(super) fn is_record(json: &Value) -> bool {
+    FIELDS.iter().any(|field| json.get(field).is_some_and(|it| it.is_array() || it.is_object()))
+}
+
 /// Writes `json`, a record called `name`. Its medians are those it contains; intervals are today's.
 pub(super) fn put(database: &Connection, name: &str, json: &Value) -> rusqlite::Result<()> {
     let run = json["runs"].as_array().and_then(|runs| runs.last()).unwrap_or(json);

@@ -229,10 +229,15 @@ fn metric(given: &Given<'_>, database: &Database) -> Result<String, String> {
         (Some(sql), _) => {
             let table =
                 database.query(sql, &[]).map_err(|problem| format!("@metric: {problem}"))?;
-            (
-                table.rows.into_iter().next().and_then(|row| row.into_iter().next()),
-                "the query".to_owned(),
-            )
+            // Of several, one would be published that nobody chose.
+            if table.columns.len() != 1 || table.rows.len() > 1 {
+                return Err(format!(
+                    "@metric: the query has {} rows of {} columns; select one value",
+                    table.rows.len(),
+                    table.columns.len()
+                ));
+            }
+            (table.rows.into_iter().flatten().next(), "the query".to_owned())
         }
         (None, Some(tag)) => {
             let field = given.get("field").unwrap_or(USUAL_FIELD);

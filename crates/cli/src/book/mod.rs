@@ -20,6 +20,7 @@ mod picture;
 mod tests;
 mod text;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -223,15 +224,46 @@ fn fill(sources: &[PathBuf], db: &Path, check: bool) -> Result<Vec<String>, Stri
         }
     }
     if problems.is_empty() {
-        for (path, text) in &changed {
-            if let Some(folder) = path.parent() {
-                fs::create_dir_all(folder)
-                    .map_err(|error| format!("{}: {error}", folder.display()))?;
-            }
-            fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-        }
+        replace(changed)?;
     }
     Ok(problems)
+}
+
+/// Writes all `files`, or changes none: each is written beside its place, and takes it when all are written.
+///
+/// # Errors
+/// The disk refuses, with the path.
+fn replace(files: Vec<(PathBuf, String)>) -> Result<(), String> {
+    // Where a link leads; and each file once, even if it was named twice.
+    let place = |path: PathBuf| fs::canonicalize(&path).unwrap_or(path);
+    let files: BTreeMap<PathBuf, String> =
+        files.into_iter().map(|(path, text)| (place(path), text)).collect();
+    let beside = |path: &Path| path.with_added_extension("new");
+    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    let write = |path: &Path, text: &str| {
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("")))?;
+        fs::write(beside(path), text)?;
+        match fs::metadata(path) {
+            Ok(old) => fs::set_permissions(beside(path), old.permissions()),
+            Err(_) => Ok(()),
+        }
+    };
+    let written = files
+        .iter()
+        .try_for_each(|(path, text)| write(path, text).map_err(|error| failed(path, error)));
+    let done = written.and_then(|()| {
+        let mut paths = files.keys();
+        paths.try_for_each(|path| {
+            fs::rename(beside(path), path).map_err(|error| failed(path, error))
+        })
+    });
+    if done.is_err() {
+        files.keys().for_each(|path| {
+            // Most of them are there, and none is of use.
+            let _ = fs::remove_file(beside(path));
+        });
+    }
+    done
 }
 
 /// # Errors

@@ -19,6 +19,36 @@ fn render(text: &str, made: &[(usize, Made)]) -> Result<Page, Vec<Problem>> {
     page::render(&Marked { text: text.to_owned(), ..Marked::default() }, made)
 }
 
+/// Purpose: pages are written all or not at all: if one cannot be, the others stay as they were, and nothing is left beside
+/// them. A page that is a link stays one, and keeps who may read it.
+#[test]
+fn pages_are_replaced_together() {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    let folder = std::env::temp_dir().join(format!("highwater-replace-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("the folder for temporary files is ours");
+    let path = |name: &str| folder.join(name);
+    fs::write(path("a.md"), "old").expect("written");
+    fs::set_permissions(path("a.md"), fs::Permissions::from_mode(0o640)).expect("it is there");
+    symlink("a.md", path("link.md")).expect("made");
+    let replace = |names: &[&str]| {
+        super::replace(names.iter().map(|name| (path(name), "new".to_owned())).collect())
+    };
+    let problem = replace(&["a.md", "a.md/b.svg"]).expect_err("a file is no folder");
+    assert!(problem.contains("a.md/b.svg: "), "{problem}");
+    assert_eq!(fs::read_to_string(path("a.md")).expect("it is there"), "old");
+    assert_eq!(fs::read_dir(&folder).expect("it is there").count(), 2);
+    replace(&["a.md", "link.md", "pictures/b.svg"]).expect("nothing is in the way");
+    assert_eq!(fs::read_to_string(path("a.md")).expect("it is there"), "new");
+    let mode = fs::metadata(path("a.md")).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    assert!(fs::read_link(path("link.md")).is_ok(), "it was a link");
+    assert_eq!(fs::read_dir(&folder).expect("it is there").count(), 3);
+    fs::remove_dir_all(&folder).expect("it is ours");
+}
+
 /// Purpose: parameters are read in every way they may be written, with the line they stand on.
 #[test]
 fn directives() {
