@@ -58,7 +58,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().verb {
+    output::code(match Cli::parse().verb {
         Verb::Bench(args) => bench::run(&args),
         Verb::Book(args) => book::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         Verb::Profile(args) => profile::run(&args),
         Verb::Sim(args) => sim::run(&args),
         Verb::Top(args) => top::run(&args),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -41,6 +41,25 @@ fn nobody_has_to_read_all_of_it() {
     }
 }
 
+/// Purpose: what was found and could not be written, as on a full disk, is not a success, and the reason is said once.
+#[test]
+fn what_cannot_be_written_is_a_failure() {
+    let commands: [&[&str]; 3] =
+        [&["doctor"], &["doctor", "--json"], &["sim", "--seeds", "1", "--json"]];
+    for arguments in commands {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("this is Linux");
+        let program = Command::new(env!("CARGO_BIN_EXE_highwater"))
+            .args(arguments)
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .spawn();
+        let output = program.and_then(std::process::Child::wait_with_output).expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output));
+        let said = text(&output);
+        assert_eq!(said.matches("standard output: No space left on device").count(), 1, "{said}");
+    }
+}
+
 /// A folder of the test's own, removed when it is dropped.
 struct Folder(PathBuf);
 
@@ -203,6 +222,25 @@ fn pgo_refuses_and_strips() {
     fs::create_dir_all(format!("{out}/build/deep")).expect("a folder");
     fs::write(format!("{out}/a.profdata"), "profile").expect("written");
     fs::write(format!("{out}/record.json"), "{}").expect("written");
+    // Whose folders these are is not known.
+    let load = ["--", "true"];
+    let record = folder.path("made/record.json");
+    let good = "name = \"x\"\n[[server]]\nname = \"a\"\ncommand = [\"a\"]\nready = \"/\"\n";
+    fs::write(&plan, good).expect("written");
+    let with_record = ["--plan", &plan, "--record", &record];
+    for (more, said) in [
+        (&load[..], "it has files and no .highwater-pgo, so `pgo run` did not make it"),
+        (&with_record, "record.json exists: --resume goes on with it"),
+    ] {
+        let run = highwater(&[&["pgo", "run", "-p", "nothing", "--out", &out], more].concat());
+        assert_eq!(run.status.code(), Some(2), "{}", text(&run));
+        // Without a reader of profiles, nothing comes as far as the folder.
+        assert!(text(&run).contains(said) || llvm_tools().is_err(), "{}", text(&run));
+    }
+    let strip = highwater(&["pgo", "strip", "--out", &out]);
+    assert_eq!(strip.status.code(), Some(2), "{}", text(&strip));
+    assert!(PathBuf::from(&out).join("build/deep").is_dir(), "it was made by somebody else");
+    fs::write(format!("{out}/.highwater-pgo"), "").expect("written");
     let strip = highwater(&["pgo", "strip", "--out", &out]);
     assert_eq!(strip.status.code(), Some(0), "{}", text(&strip));
     let mut left: Vec<String> = fs::read_dir(&out)
@@ -210,7 +248,7 @@ fn pgo_refuses_and_strips() {
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
         .collect();
     left.sort();
-    assert_eq!(left, ["a.profdata.bak", "record.json"]);
+    assert_eq!(left, [".highwater-pgo", "a.profdata.bak", "record.json"]);
     let missing = highwater(&["pgo", "strip", "--out", &folder.path("none")]);
     assert_eq!(missing.status.code(), Some(2));
     let info = highwater(&["pgo", "info", &folder.path("none.profdata")]);

@@ -20,15 +20,19 @@ mod tools;
 pub(crate) use tools::INSTALL_READER;
 
 use std::fs;
-use std::io::{Write, stderr, stdout};
+use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Subcommand;
 use sha2::{Digest, Sha256};
 
+use crate::output::print;
+
 /// Exit status for what is refused or fails before there is a verdict.
 const REFUSED: u8 = 2;
+/// The file that marks a folder as one that `pgo run` made, since folders inside it are removed.
+const MARK: &str = ".highwater-pgo";
 
 /// Build a server with a profile of how it runs (PGO), and measure whether that helps.
 #[derive(Debug, clap::Args)]
@@ -135,11 +139,11 @@ struct RunArgs {
     #[arg(long, value_name = "FILE.profdata")]
     profile: Option<PathBuf>,
 
-    /// Where builds, the profile and plans go.
+    /// Where builds, the profile and plans go: a new folder, or one of an earlier run.
     #[arg(long, value_name = "DIR", default_value = "target/pgo")]
     out: PathBuf,
 
-    /// Where the record of the measurement goes [default: record.json in --out].
+    /// Where the record of the measurement goes [default: record.json in --out, which is replaced].
     #[arg(long, value_name = "FILE.json")]
     record: Option<PathBuf>,
 
@@ -206,19 +210,20 @@ fn say(line: &str) {
     let _ = stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-fn print(text: &str) {
-    // A reader that has exited, as `head` may, is not an error.
-    let _ = stdout().write_all(text.as_bytes());
-}
-
 fn whole(args: &RunArgs) -> Result<u8, String> {
     let bin = args.bin.as_deref().unwrap_or(&args.package);
     // What is wrong with the plan or the tools shows before minutes of building.
     let plan = args.plan.as_deref();
     let load = plan.map(|plan| plan::Load::read(plan, args.server.as_deref())).transpose()?;
+    if let Some(record) = args.record.as_ref().filter(|record| record.exists() && !args.resume) {
+        return Err(format!(
+            "--record {} exists: --resume goes on with it; or give another, or remove it",
+            record.display()
+        ));
+    }
     let compiler = tools::Compiler::ask()?;
     let reader = tools::profile_reader(&compiler)?;
-    make_folder(&args.out)?;
+    make_out(&args.out)?;
     let make = build::Build {
         package: &args.package,
         bin,
@@ -234,6 +239,33 @@ fn whole(args: &RunArgs) -> Result<u8, String> {
 
 fn make_folder(path: &Path) -> Result<(), String> {
     fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Makes the folder of builds, and marks it.
+///
+/// # Errors
+/// It has files of somebody else.
+fn make_out(out: &Path) -> Result<(), String> {
+    make_folder(out)?;
+    let failed = |error: std::io::Error| format!("--out {}: {error}", out.display());
+    let is_empty = fs::read_dir(out).map_err(failed)?.next().is_none();
+    if !is_empty {
+        return check_mark(out);
+    }
+    fs::write(out.join(MARK), "").map_err(failed)
+}
+
+/// # Errors
+/// `pgo run` did not make the folder `out`.
+fn check_mark(out: &Path) -> Result<(), String> {
+    match out.join(MARK).exists() {
+        true => Ok(()),
+        false => Err(format!(
+            "--out {}: it has files and no {MARK}, so `pgo run` did not make it, and folders in it would be removed; give \
+             another, or remove it",
+            out.display()
+        )),
+    }
 }
 
 /// The form with a plan: both builds are measured.
@@ -382,6 +414,7 @@ fn strip(args: &StripArgs) -> Result<(), String> {
             out.display()
         ));
     }
+    check_mark(out)?;
     let mut done = Vec::new();
     for entry in fs::read_dir(out).map_err(|error| failed(out, error))? {
         let path = entry.map_err(|error| failed(out, error))?.path();
