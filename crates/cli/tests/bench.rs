@@ -12,6 +12,7 @@ mod scene;
 mod servers;
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use scene::{Scene, assert_measured, bench, cpus_or_skip, json_of, text_of, until};
@@ -192,6 +193,11 @@ fn killed_and_resumed() {
     // A complete run has nothing left to do; another plan is refused.
     let again = bench(&[&flags[..], &["--resume"]].concat());
     assert_measured(&again);
+    assert!(
+        text_of(&again).contains("r.json is complete; nothing was measured"),
+        "{}",
+        text_of(&again)
+    );
     assert_eq!(scene.rows("r.json"), after);
     // How often is decided before anything is measured.
     let longer = bench(&[&flags[..], &["--resume", "--rounds", "9"]].concat());
@@ -204,6 +210,52 @@ fn killed_and_resumed() {
     let other = bench(&[&flags[..], &["--resume"]].concat());
     assert_eq!(other.status.code(), Some(2));
     assert!(text_of(&other).contains("of another plan"), "{}", text_of(&other));
+}
+
+/// Purpose: rows of two programs, or of two machines, do not come into one record: a program that is built anew during a
+/// run makes the rows of that run void, and a record is not continued with another program, or on another machine.
+#[test]
+fn records_of_one_program_and_one_machine() {
+    let Some(scene) = cpus_or_skip("changed") else { return };
+    let program = scene.path("program");
+    let build = |version: &str| {
+        std::fs::write(&program, format!("#!/bin/sh\n# {version}\n")).expect("the folder is ours");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+            .expect("it was just written");
+    };
+    build("1");
+    let servers = scene.server("ours", "good", &format!("program = {program:?}"))
+        + &scene.server("theirs", "good", "");
+    let plan = scene.plan(2, &(servers + &scene.cell("hello", "")));
+    let path = scene.path("r.json");
+    let mut run = scene::command(&["run", &plan, "--out", &path]);
+    let run = run.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let run = run.spawn().expect("the binary under test was built");
+    until("it measures", || !scene.rows("r.json").is_empty());
+    build("2");
+    let run = run.wait_with_output().expect("it was started");
+    assert_eq!(run.status.code(), Some(1), "{}", text_of(&run));
+    assert!(text_of(&run).contains("its program was changed during the run"), "{}", text_of(&run));
+    let rows = scene.rows("r.json");
+    for row in &rows {
+        assert_eq!(row["status"], if row["server"] == "ours" { "void" } else { "ok" }, "{row}");
+    }
+    let resume = || {
+        let resumed = bench(&["run", &plan, "--out", &path, "--resume"]);
+        assert_eq!(resumed.status.code(), Some(2), "{}", text_of(&resumed));
+        assert_eq!(scene.rows("r.json"), rows);
+        text_of(&resumed)
+    };
+    let said = resume();
+    let expected =
+        "server ours: its program has changed since this record was begun; give another --out";
+    assert!(said.contains(expected), "{said}");
+    build("1");
+    let mut record = scene.record("r.json");
+    record["environment"]["machine"]["kernel"] = "0.1".into();
+    std::fs::write(&path, record.to_string()).expect("the folder is ours");
+    let said = resume();
+    assert!(said.contains("machine: kernel: the record was begun with 0.1, now it is "), "{said}");
 }
 
 /// Purpose: Ctrl-C ends a run soon, keeps what was measured, says how to go on, and leaves no process behind.
@@ -221,6 +273,30 @@ fn interrupted() {
     assert!(text_of(&run).contains("interrupted; --resume"), "{}", text_of(&run));
     assert!(scene.living().is_empty(), "{:?}", scene.living());
     assert!(scene.rows("r.json").iter().all(|row| row["status"] == "ok"));
+}
+
+/// Purpose: a run whose record can no longer be saved, as on a full disk, ends with exit status 1: it did start. It says
+/// where the rows are, and leaves no half of a record.
+#[test]
+fn a_record_that_cannot_be_saved_any_more() {
+    let Some(scene) = cpus_or_skip("unsaved") else { return };
+    let plan = scene.plan(500, &(scene.server("ours", "good", "") + &scene.cell("hello", "")));
+    let path = scene.path("r.json");
+    let mut run = scene::command(&["run", &plan, "--out", &path]);
+    let run =
+        run.stderr(std::process::Stdio::piped()).spawn().expect("the binary under test was built");
+    until("it has measured something", || !scene.rows("r.json").is_empty());
+    // A folder in its place; the run may save a row in between.
+    until("the record is in the way", || {
+        std::fs::rename(&path, scene.path("saved.json")).is_ok()
+            && std::fs::create_dir_all(scene.path("r.json/occupied")).is_ok()
+    });
+    let run = run.wait_with_output().expect("it was started");
+    assert_eq!(run.status.code(), Some(1), "{}", text_of(&run));
+    let said = text_of(&run);
+    assert!(said.contains("the rows that were saved are in") && said.contains("--resume"), "{said}");
+    assert!(!std::path::Path::new(&scene.path("r.json.new")).exists());
+    assert!(scene.living().is_empty(), "{:?}", scene.living());
 }
 
 /// Purpose: what cannot be measured fairly, or not at all, is refused before anything starts, with exit status 2 and

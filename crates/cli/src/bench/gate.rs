@@ -157,8 +157,10 @@ struct Known<'a> {
     noise: Option<Interval>,
     /// Whether programs are compared: then the busy client is the subject.
     has_programs: bool,
-    /// A server with fewer rounds than the plan: its rounds, and the plan's.
-    missing: Option<(String, usize, usize)>,
+    /// Whether the 99th percentile must be known: not if a program of the plan does not print it.
+    needs_p99: bool,
+    /// Why nothing may be said at all.
+    hindrance: Option<String>,
 }
 
 fn of_cell(record: &Record, baseline: &str, candidate: &str, cell: &str, rules: Rules) -> Claim {
@@ -173,23 +175,59 @@ fn of_cell(record: &Record, baseline: &str, candidate: &str, cell: &str, rules: 
         pairs: stats::pairs(&record.cells, cell, baseline, candidate, rules),
         noise,
         has_programs: !record.plan.programs.is_empty(),
-        missing: missing(record, [baseline, candidate], cell),
+        needs_p99: [baseline, candidate].iter().all(|name| record.plan.has_p99(name)),
+        hindrance: hindrance(record, &[baseline, candidate], cell, rules),
     };
     let mut claim = empty(record, baseline, candidate, Some(cell.to_owned()));
     judge(&mut claim, &known, rules);
     claim
 }
 
-/// The one of `servers` that has fewer rounds than the plan, if any.
-fn missing(record: &Record, servers: [&str; 2], cell: &str) -> Option<(String, usize, usize)> {
+/// Why nothing may be said about `servers` in `cell`, if so: rows are void, rounds are missing, or a row has no cost.
+pub(super) fn hindrance(
+    record: &Record,
+    servers: &[&str],
+    cell: &str,
+    rules: Rules,
+) -> Option<String> {
+    let is_meant = |row: &&Row| row.cell == cell && servers.contains(&row.server.as_str());
+    let rows: Vec<&Row> = record.cells.iter().filter(is_meant).collect();
+    let void: Vec<&&Row> = rows.iter().filter(|row| !row.is_ok()).collect();
+    if let Some(first) = void.first() {
+        return Some(format!(
+            "{} of {} rows are void; the first: {} in round {}: {}; measure again, into another record",
+            void.len(),
+            rows.len(),
+            first.server,
+            first.round,
+            first.reason.as_deref().unwrap_or("no reason was given")
+        ));
+    }
+    missing(record, servers, cell).or_else(|| {
+        // Without such rows the others would be a selection.
+        let has_cost = |row: &Row| row.measured.as_ref().and_then(|row| rules.value(row)).is_some();
+        let without = rows.iter().find(|row| !has_cost(row))?;
+        Some(format!(
+            "{} in round {}: its cost is not positive; measure for longer, into another record",
+            without.server, without.round
+        ))
+    })
+}
+
+/// The one of `servers` that has fewer rounds than the plan, if any. A run that is stopped when it looks good proves nothing.
+fn missing(record: &Record, servers: &[&str], cell: &str) -> Option<String> {
     let planned = record.plan.cells.iter().find(|known| known.name == cell)?;
     let planned = planned.rounds(&record.plan) as usize;
     let measured = |server: &str| {
         let rows = record.cells.iter().filter(|row| row.cell == cell && row.server == server);
         rows.map(|row| row.round).collect::<BTreeSet<u32>>().len()
     };
-    let least = servers.into_iter().map(|server| (measured(server), server)).min()?;
-    (least.0 < planned).then(|| (least.1.to_owned(), least.0, planned))
+    let (least, server) = servers.iter().map(|server| (measured(server), server)).min()?;
+    (least < planned).then(|| {
+        format!(
+            "{server} was measured in {least} of {planned} rounds: `bench run --resume` goes on with them"
+        )
+    })
 }
 
 fn empty(record: &Record, baseline: &str, candidate: &str, cell: Option<String>) -> Claim {
@@ -256,23 +294,8 @@ fn fill(claim: &mut Claim, pairs: &[Pair], noise: Option<Interval>) {
 
 fn judge(claim: &mut Claim, known: &Known<'_>, rules: Rules) {
     fill(claim, &known.pairs, known.noise);
-    let void: Vec<&&Row> = known.rows.iter().filter(|row| !row.is_ok()).collect();
-    if let Some(first) = void.first() {
-        let reason = first.reason.as_deref().unwrap_or("no reason was given");
-        claim.reasons.push(format!(
-            "{} of {} rows are void; the first: {} in round {}: {reason}",
-            void.len(),
-            known.rows.len(),
-            first.server,
-            first.round
-        ));
-        return;
-    }
-    // A run that is stopped when it looks good proves nothing.
-    if let Some((server, measured, planned)) = &known.missing {
-        claim.reasons.push(format!(
-            "{server} was measured in {measured} of {planned} rounds: `bench run --resume` goes on with them"
-        ));
+    if let Some(hindrance) = &known.hindrance {
+        claim.reasons.push(hindrance.clone());
         return;
     }
     let Some(ratio) = claim.ratio.filter(|_| claim.pairs >= 2) else {
@@ -307,7 +330,9 @@ fn judge(claim: &mut Claim, known: &Known<'_>, rules: Rules) {
         Some(p99) if p99 > P99_MAX => {
             missing.push(format!("p99 {} is worse than +10 %", percent(p99)));
         }
-        _ => {}
+        None if known.needs_p99 => missing.push("p99 is not known".to_owned()),
+        None => reasons.push("p99 is not known: the plan does not ask for it".to_owned()),
+        Some(_) => {}
     }
     missing.extend(of_rows(&known.rows, known.has_programs));
     if missing.is_empty() {

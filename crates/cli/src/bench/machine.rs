@@ -13,25 +13,12 @@ use sha2::{Digest, Sha256};
 use super::plan::{Cpus, Plan, show_cpus};
 use super::server;
 
+/// What must not change within a record. The memory may: hosts take some of it from virtual machines for a while.
+const MACHINE: [&str; 6] = ["cpu", "cpus", "kernel", "arch", "tcp_congestion_control", "governor"];
+
 /// Everything except the measurements. Paths of this machine are left out: records are read elsewhere.
 pub(super) fn describe(plan: &Plan, cpus: &Cpus, network: &str, seed: u64) -> Value {
-    // Several servers may be one program; each file is read once.
-    let mut known = BTreeMap::new();
-    let mut digest_of = |path: PathBuf| {
-        let path = path.canonicalize().unwrap_or(path);
-        known.entry(path).or_insert_with_key(|path| digest(path)).clone()
-    };
-    let mut describe_all = |all: Vec<(&String, &str)>| {
-        let described = all.into_iter().map(|(name, program)| {
-            let digest = server::find(program).ok().and_then(&mut digest_of);
-            (name.clone(), json!({ "sha256": digest }))
-        });
-        described.collect::<serde_json::Map<_, _>>()
-    };
-    let servers = plan.servers.iter();
-    let servers = describe_all(servers.map(|it| (&it.name, it.measured_program())).collect());
-    let programs = plan.programs.iter();
-    let programs = describe_all(programs.map(|it| (&it.name, it.measured_program())).collect());
+    let [servers, programs] = contenders(plan);
     let own = std::env::current_exe().ok();
     json!({
         "network": network,
@@ -43,10 +30,73 @@ pub(super) fn describe(plan: &Plan, cpus: &Cpus, network: &str, seed: u64) -> Va
         "commit": git(&["rev-parse", "HEAD"]),
         "changed": git(&["status", "--porcelain", "--untracked-files=no"]).map(|said| !said.is_empty()),
         "highwater": env!("CARGO_PKG_VERSION"),
-        "client_sha256": own.and_then(digest_of),
+        "client_sha256": own.and_then(|path| digest(&path)),
         "servers": servers,
         "programs": programs,
     })
+}
+
+/// The digests of a plan's servers and of its programs, by name.
+fn contenders(plan: &Plan) -> [Value; 2] {
+    // Several servers may be one program; each file is read once.
+    let mut known = BTreeMap::new();
+    let mut digest_of = |path: PathBuf| {
+        let path = path.canonicalize().unwrap_or(path);
+        known.entry(path).or_insert_with_key(|path| digest(path)).clone()
+    };
+    let mut describe = |name: &String, program: &str| {
+        let digest = server::find(program).ok().and_then(&mut digest_of);
+        (name.clone(), json!({ "sha256": digest }))
+    };
+    let servers = plan.servers.iter().map(|it| describe(&it.name, it.measured_program())).collect();
+    let programs =
+        plan.programs.iter().map(|it| describe(&it.name, it.measured_program())).collect();
+    [Value::Object(servers), Value::Object(programs)]
+}
+
+/// Why rows that are measured under `new` do not belong in a record that was begun under `old`; `None` if they do. The
+/// commit may differ: the programs are measured, and the sources are not.
+pub(super) fn difference(old: &Value, new: &Value) -> Option<String> {
+    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let differs = |name: &str, old: &Value, new: &Value| {
+        let problem = || {
+            format!("{name}: the record was begun with {}, now it is {}", shown(old), shown(new))
+        };
+        (old != new).then(problem)
+    };
+    let machine = |old: &Value, new: &Value| {
+        let mut fields = MACHINE.iter();
+        fields.find_map(|field| differs(&format!("machine: {field}"), &old[field], &new[field]))
+    };
+    let conditions = ["network", "server_cpus", "client_cpus"];
+    let mut conditions = conditions.iter().map(|field| differs(field, &old[field], &new[field]));
+    let program =
+        |name: &str| format!("{name}: its program has changed since this record was begun");
+    let client = || (old["client_sha256"] != new["client_sha256"]).then(|| program("highwater"));
+    let measured = || {
+        let mut all = [("server", "servers"), ("program", "programs")].into_iter();
+        all.find_map(|(kind, field)| {
+            let changed = changed(&old[field], &new[field]).into_iter().next()?;
+            Some(program(&format!("{kind} {changed}")))
+        })
+    };
+    machine(&old["machine"], &new["machine"])
+        .or_else(|| conditions.find_map(|found| found))
+        .or_else(client)
+        .or_else(measured)
+}
+
+/// The names in `new`, servers or programs, whose file is not the one in `old`.
+fn changed(old: &Value, new: &Value) -> Vec<String> {
+    let new = new.as_object().into_iter().flatten();
+    new.filter(|(name, it)| old[name.as_str()] != **it).map(|(name, _)| name.clone()).collect()
+}
+
+/// The names of servers and programs of `plan` whose file is not the one that `environment` describes.
+pub(super) fn rebuilt(environment: &Value, plan: &Plan) -> Vec<String> {
+    let [servers, programs] = contenders(plan);
+    let servers = changed(&environment["servers"], &servers);
+    [servers, changed(&environment["programs"], &programs)].concat()
 }
 
 /// Seconds since 1970.

@@ -47,7 +47,6 @@ mod task;
 mod tests;
 mod tree;
 
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -61,6 +60,7 @@ use record::Record;
 use run::Ended;
 
 use self::network::Network;
+use crate::output::print;
 
 /// Exit status for a plan, a record or a flag that is refused.
 const REFUSED: u8 = 2;
@@ -93,7 +93,8 @@ Examples:
 
 Exit status:
   0  everything was measured
-  1  some rows are void, no row counts, or it was interrupted; the record says why
+  1  some rows are void, no row counts, or it was interrupted or could not be saved; the record
+     and the message say why
   2  the plan or a flag is refused; nothing was started")]
     Run(RunArgs),
     /// Decide whether one server or program of a record may be called faster than another
@@ -115,7 +116,7 @@ Example:
 Exit status:
   0  nothing has become slower
   1  something has
-  2  the records cannot be compared")]
+  2  void: a server or cell of OLD cannot be compared, and the output says why; or a flag is wrong")]
     Compare(CompareArgs),
     /// Print a record as a table
     #[command(after_help = "Example:\n  highwater bench show framework.json")]
@@ -140,7 +141,8 @@ struct RunArgs {
     #[arg(long, value_name = "FILE.json")]
     out: Option<PathBuf>,
 
-    /// Continue the existing record up to the rounds it was begun with; rows that it has are not measured again.
+    /// Continue the existing record up to the rounds it was begun with; rows that it has are not measured again. Refused
+    /// if the machine, its CPUs or a program is another.
     #[arg(long)]
     resume: bool,
 
@@ -227,11 +229,6 @@ fn complain(problem: &str) {
     }
 }
 
-fn print(text: &str) {
-    // A reader that has exited, as `head` may, is not an error.
-    let _ = stdout().write_all(text.as_bytes());
-}
-
 fn run_plan(args: &RunArgs) -> Result<u8, String> {
     let mut plan = Plan::read(&args.plan)?;
     if args.quick {
@@ -258,6 +255,7 @@ fn run_plan(args: &RunArgs) -> Result<u8, String> {
         false => Ok(Network::loopback()),
     };
     let mut record = begin(plan, &cpus, &network, &out, args.resume)?;
+    let rows = record.rows().count();
     if let Some(busy) = others::before(&cpus) {
         complain(&busy);
     }
@@ -266,8 +264,16 @@ fn run_plan(args: &RunArgs) -> Result<u8, String> {
         true => print(&format!("{}\n", summary(&record, ended == Ended::Complete))),
         false => print(&show::text(&record)),
     }
-    if ended == Ended::Interrupted {
-        complain(&format!("interrupted; --resume --out {} goes on", out.display()));
+    let shown = out.display();
+    match &ended {
+        Ended::Interrupted => complain(&format!("interrupted; --resume --out {shown} goes on")),
+        Ended::Failed(problem) => complain(&format!(
+            "{problem}\nthe rows that were saved are in {shown}; --resume --out {shown} goes on"
+        )),
+        _ if record.rows().count() == rows => {
+            complain(&format!("{shown} is complete; nothing was measured"));
+        }
+        _ => {}
     }
     let counts = stats::counts_any(&record);
     if !counts {
@@ -290,7 +296,7 @@ fn summary(record: &Record, is_complete: bool) -> serde_json::Value {
 /// A new record, or the one in `out` with --resume.
 ///
 /// # Errors
-/// An existing record would be lost, or is of another plan.
+/// An existing record would be lost, or is of another plan, machine or program.
 fn begin(
     plan: Plan,
     cpus: &Cpus,
@@ -299,7 +305,10 @@ fn begin(
     resume: bool,
 ) -> Result<Record, String> {
     let shown = out.display();
-    match Record::find(out)? {
+    let found = Record::find(out)?;
+    let network = network.as_ref().map_or("none", Network::describe);
+    let environment = || machine::describe(&plan, cpus, network, plan.seed);
+    match found {
         Some(_) if !resume => Err(format!(
             "{shown} exists: --resume goes on with it; or give another --out, or remove it"
         )),
@@ -317,15 +326,16 @@ fn begin(
                     "{shown} is of another plan, or of this one before it was changed: give another --out"
                 ));
             }
-            Ok(Record { plan, ..old })
+            // Rows of another machine or program would look like rows of this one.
+            match machine::difference(&old.environment, &environment()) {
+                Some(changed) => {
+                    Err(format!("{shown}: {changed}; give another --out, or remove the file"))
+                }
+                None => Ok(Record { plan, ..old }),
+            }
         }
         None => {
-            let environment = machine::describe(
-                &plan,
-                cpus,
-                network.as_ref().map_or("none", Network::describe),
-                plan.seed,
-            );
+            let environment = environment();
             Ok(Record { plan, environment, cells: Vec::new(), aa: None })
         }
     }
@@ -347,7 +357,9 @@ fn compare(args: &CompareArgs) -> Result<u8, String> {
         true => print(&format!("{}\n", json!({ "changes": changes }))),
         false => changes.iter().for_each(|change| print(&show::change(change))),
     }
-    Ok(u8::from(changes.iter().any(|change| change.verdict == "slower")))
+    let has = |verdict| changes.iter().any(|change| change.verdict == verdict);
+    // What was not compared may have become slower, too.
+    Ok(if has("void") { REFUSED } else { u8::from(has("slower")) })
 }
 
 fn show(args: &ShowArgs) -> Result<u8, String> {

@@ -256,12 +256,20 @@ impl Record {
             Ok(_) => {}
         }
         let text = std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))?;
-        let record = serde_json::from_str(&text).map_err(|error| {
+        let record: Record = serde_json::from_str(&text).map_err(|error| {
             format!(
                 "{shown}:{}: {error}; give a record that `highwater bench run` wrote",
                 error.line()
             )
         })?;
+        // Neither void nor measured: such a row would be left out, and a claim made of the others.
+        let hollow = record.rows().find(|row| row.is_ok() && row.measured.is_none());
+        if let Some(Row { server, cell, round, .. }) = hollow {
+            return Err(format!(
+                "{shown}: the row of {server} in {cell}, round {round}, is ok, but lacks a figure, or has one that is not a \
+                 number; give a record that `highwater bench run` wrote"
+            ));
+        }
         Ok(Some(record))
     }
 
@@ -288,7 +296,12 @@ impl Record {
             file.sync_all()?;
             std::fs::rename(&beside, path)
         };
-        write().map_err(|error| match path.parent() {
+        let written = write();
+        if written.is_err() {
+            // It is not whole, and may be what fills the disk.
+            let _ = std::fs::remove_file(&beside);
+        }
+        written.map_err(|error| match path.parent() {
             Some(folder) if error.kind() == ErrorKind::NotFound => {
                 format!(
                     "{}: {error}; `mkdir -p {}` makes its folder",

@@ -37,7 +37,7 @@ const ROW_EXTRA: Duration = Duration::from_millis(400);
 const SHOWN_EVERY: Duration = Duration::from_secs(5);
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// Everything was measured.
     Complete,
@@ -45,12 +45,14 @@ pub(super) enum Ended {
     SomeVoid,
     /// A signal interrupted it.
     Interrupted,
+    /// A row could not be saved; with the reason.
+    Failed(String),
 }
 
 /// Measures the rows that `record` lacks, and saves it in `out` after every row. With `only`, only those cells.
 ///
 /// # Errors
-/// The record cannot be saved, or the CPUs cannot be used.
+/// The record cannot be created, or the CPUs cannot be used; nothing was started.
 pub(super) fn run(
     record: &mut Record,
     cpus: &Cpus,
@@ -77,14 +79,45 @@ pub(super) fn run(
         network,
         out,
     };
-    let ended = run.everything(record, &cells);
+    let before = (record.aa.as_ref().map_or(0, |aa| aa.rows.len()), record.cells.len());
+    let done = run.everything(record, &cells);
     run.progress.finish();
-    ended?;
+    let done = done.and_then(|()| void_rebuilt(record, before, out));
     Ok(match () {
+        () if done.is_err() => Ended::Failed(done.err().unwrap_or_default()),
         () if run.is_over.get() => Ended::Interrupted,
         () if record.rows().any(|row| !row.is_ok()) => Ended::SomeVoid,
         () => Ended::Complete,
     })
+}
+
+/// Makes the rows after the first `aa` and `cells` void if their program is not the one that the record names: it was
+/// built anew meanwhile, and nobody knows which of the two they measured.
+fn void_rebuilt(
+    record: &mut Record,
+    (aa, cells): (usize, usize),
+    out: &Path,
+) -> Result<(), String> {
+    let of_aa = record.aa.as_mut().map_or(&mut [][..], |found| &mut found.rows[aa..]);
+    let mut rows: Vec<&mut Row> = of_aa.iter_mut().chain(&mut record.cells[cells..]).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let rebuilt = machine::rebuilt(&record.environment, &record.plan);
+    // A server beside programs is a part of every row.
+    let servers = record.plan.servers.iter().filter(|_| !record.plan.programs.is_empty());
+    let is_beside = servers.map(|server| &server.name).any(|name| rebuilt.contains(name));
+    rows.retain(|row| is_beside || rebuilt.contains(&row.server));
+    if rows.is_empty() {
+        return Ok(());
+    }
+    for row in rows {
+        row.status = "void".to_owned();
+        row.reason = Some("its program was changed during the run; give another --out".to_owned());
+    }
+    note_noise(record);
+    overload::note_law(record);
+    record.save(out)
 }
 
 /// Whether a record has every row of its plan, and none of them is void.

@@ -11,7 +11,7 @@ use highwater_sys::process::{self, End};
 use super::figures::end_of;
 use super::network::{Network, Side};
 use super::plan::{Contender, Plan, Service, words_in};
-use super::server::{INTERRUPTED, find};
+use super::server::{INTERRUPTED, find, show};
 use super::supervisor::{self, Supervisor};
 
 /// How often a starting service is checked.
@@ -27,9 +27,24 @@ pub(super) struct Services {
 
 /// A service that was started. Its supervisor stops it, and ends all remaining processes.
 struct Kept {
+    name: String,
     supervisor: Supervisor,
+    has_started: bool,
     /// The last line that its start has printed.
     said: String,
+    stderr: File,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.supervisor.end() && self.has_started {
+            let said = end_of(&text_of(&self.stderr));
+            super::complain(&format!(
+                "service {}: its stop command failed, and its processes were ended: {said}",
+                self.name
+            ));
+        }
+    }
 }
 
 impl Services {
@@ -109,7 +124,12 @@ fn start(
     let mut command = service.start.clone();
     command[0] = program.to_string_lossy().into_owned();
     // A service that already runs is used, and is not stopped.
-    let stop = if runs_already(service)? { &[][..] } else { &service.stop };
+    let mut stop = if runs_already(service)? { Vec::new() } else { service.stop.clone() };
+    // A service that cannot be stopped is not started.
+    if let Some(program) = stop.first_mut() {
+        let found = find(program).map_err(|problem| format!("stop: {problem}"))?;
+        *program = found.to_string_lossy().into_owned();
+    }
     let flags = [
         "--stop".to_owned(),
         serde_json::json!(stop).to_string(),
@@ -119,21 +139,26 @@ fn start(
     let mut supervisor = supervisor::command(cpus, &flags, &command)?;
     let (stdout, stderr) = supervisor::into_files(supervisor.envs(&service.env))?;
     let supervisor = Supervisor::start(&mut supervisor, (network, Side::Server))?;
-    let mut kept = Kept { supervisor, said: String::new() };
+    let name = service.name.clone();
+    let mut kept = Kept { name, supervisor, has_started: false, said: String::new(), stderr };
     let deadline = Instant::now() + service.within.0 + SLACK;
     loop {
         let ended = kept.supervisor.ended();
         let said = text_of(&stdout);
         if let Some((said, _)) = said.split_once(supervisor::STARTED) {
+            kept.has_started = true;
             kept.said = said.trim().lines().last().unwrap_or_default().trim().to_owned();
             return Ok(kept);
         }
-        if ended.is_some() || Instant::now() >= deadline {
-            let within = service.within.0;
-            return Err(format!(
-                "it did not start within {within:?}: {}",
-                end_of(&(said + &text_of(&stderr)))
-            ));
+        // The supervisor ends a start that takes too long, and reports no status of it then.
+        let is_late = Instant::now() >= deadline - SLACK;
+        let problem = match ended {
+            Some(status) if !is_late => format!("its start failed ({})", show(status)),
+            None if Instant::now() < deadline => String::new(),
+            _ => format!("it did not start within {:?}", service.within.0),
+        };
+        if !problem.is_empty() {
+            return Err(format!("{problem}: {}", end_of(&(said + &text_of(&kept.stderr)))));
         }
         if is_over() {
             return Err(INTERRUPTED.to_owned());

@@ -320,14 +320,16 @@ pub(super) fn claim(claim: &Claim) -> String {
 
 /// A change between two records, as text.
 pub(super) fn change(change: &Change) -> String {
-    let ratio = change.ratio.map_or_else(|| "too few pairs".to_owned(), show_ratio);
+    let ratio = change.ratio.map_or_else(|| "no ratio".to_owned(), show_ratio);
     let against = match &change.baseline {
         Some(baseline) => format!(" against {baseline}"),
+        None if change.ratio.is_none() => String::new(),
         None => " alone (the machine's change is in it)".to_owned(),
     };
     let [old, new] = change.pairs;
+    let reason = change.reason.as_ref().map_or_else(String::new, |reason| format!("  {reason}\n"));
     format!(
-        "{}: {}{against}: {}: {ratio} new over old, {old} and {new} values{}\n",
+        "{}: {}{against}: {}: {ratio} new over old, {old} and {new} values{}\n{reason}",
         change.cell,
         change.server,
         change.verdict,

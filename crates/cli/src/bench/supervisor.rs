@@ -84,14 +84,21 @@ impl Supervisor {
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().ok().flatten()
     }
+
+    /// Ends everything below it, and then itself; false if it could not start or stop what it was told to.
+    pub(super) fn end(&mut self) -> bool {
+        if self.ended().is_none() {
+            let _ = process::end(self.0.id(), End::Ask);
+        }
+        // It is known how it ended, if it did before.
+        let status = self.0.wait();
+        !status.is_ok_and(|status| status.code() == Some(i32::from(NOT_STARTED)))
+    }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        if self.ended().is_none() {
-            let _ = process::end(self.0.id(), End::Ask);
-            let _ = self.0.wait();
-        }
+        self.end();
     }
 }
 
@@ -241,25 +248,40 @@ fn keep_service(args: &Args, stop: &str) -> Result<u8, String> {
     let is_told = || matches!(signals.wait_timeout(TICK), Ok(Some(_)));
     let mut starting = begin(&args.command, &cpus, Stdio::inherit())?;
     let status = ended_within(&mut starting, within, &is_told);
-    if status.is_some_and(|status| status.success()) {
-        super::print(&format!("\n{STARTED}\n"));
-        signals.wait().map_err(|error| format!("waiting for a signal: {error}"))?;
-        if !stop.is_empty() {
-            let mut stopping = begin(&stop, &cpus, Stdio::null())?;
-            ended_within(&mut stopping, within, &|| {
-                std::thread::sleep(TICK);
-                false
-            });
-        }
-    }
-    let patience = within.min(LEFT_WITHIN);
-    end_what_is_left(patience, !stop.is_empty());
+    let stopped = match status.is_some_and(|status| status.success()) {
+        true => wait_and_stop(&signals, &stop, &cpus, within),
+        false => Ok(false),
+    };
+    // Whatever failed, no process may stay.
+    end_what_is_left(within.min(LEFT_WITHIN), stopped == Ok(true));
+    stopped?;
     Ok(match status {
         Some(status) => {
             status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(NOT_STARTED)
         }
         None => NOT_STARTED,
     })
+}
+
+/// Says that the service has started, waits for SIGTERM, and runs the stop command to its end; false if there is none.
+fn wait_and_stop(
+    signals: &Signals,
+    stop: &[String],
+    cpus: &[usize],
+    within: Duration,
+) -> Result<bool, String> {
+    super::print(&format!("\n{STARTED}\n"));
+    signals.wait().map_err(|error| format!("waiting for a signal: {error}"))?;
+    if stop.is_empty() {
+        return Ok(false);
+    }
+    let stopping = begin(stop, cpus, Stdio::null());
+    let mut stopping = stopping.map_err(|problem| format!("stop: {}: {problem}", stop[0]))?;
+    ended_within(&mut stopping, within, &|| {
+        std::thread::sleep(TICK);
+        false
+    });
+    Ok(true)
 }
 
 /// The exit status of `child`; `None` if it has not ended within `limit`, or before `is_over`, which waits a moment.

@@ -1,5 +1,7 @@
 //! Plans whose programs are compared: a server that runs meanwhile, services, parts, and programs that fail.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::scene::{self, Scene, assert_measured, bench, cpus_or_skip, json_of, text_of, until};
 
 /// The figures of `highwater load --json`.
@@ -103,9 +105,19 @@ fn void_programs() {
         ("idle", "echo requests 0", "no request succeeded"),
         ("late", "echo requests 7; sleep 600", "it did not end within 1.1s"),
         ("floods", "yes requests 7", "it printed more than 16777216 bytes"),
-        ("needs", "echo requests 7 {service.broken}", "service broken: it did not start"),
+        (
+            "needs",
+            "echo requests 7 {service.broken}",
+            "service broken: its start failed (exit status 1)",
+        ),
+        (
+            "needs-too",
+            "echo requests 7 {service.unstoppable}",
+            "service unstoppable: stop: there is no program no-such-stop",
+        ),
     ];
-    let tables = "[[service]]\nname = \"broken\"\nstart = [\"/bin/sh\", \"-c\", 'echo no broker here >&2; exit 1']\n\n".to_owned()
+    let tables = "[[service]]\nname = \"broken\"\nstart = [\"/bin/sh\", \"-c\", 'echo no broker here >&2; exit 1']\n\n\
+        [[service]]\nname = \"unstoppable\"\nstart = [\"/bin/echo\", \"x\"]\nstop = [\"no-such-stop\"]\n\n".to_owned()
         + &shell("good", "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; echo requests 7; echo requests 1000")
         + &cases.iter().map(|(name, does, _)| shell(name, does)).collect::<String>()
         + "[[cell]]\nname = \"all\"\nduration = \"100ms\"\naa = false\n";
@@ -128,6 +140,24 @@ fn void_programs() {
     let claim = bench(&[&["claim", &path][..], &between].concat());
     assert_eq!(claim.status.code(), Some(2), "{}", text_of(&claim));
     assert!(row("needs")["reason"].as_str().is_some_and(|said| said.contains("no broker here")));
+}
+
+/// Purpose: if a service cannot be stopped as the plan says, since its stop command is gone, its processes are ended
+/// nevertheless, and the run says so.
+#[test]
+fn a_stop_command_that_is_gone() {
+    let Some(scene) = cpus_or_skip("stop-gone") else { return };
+    let stop = scene.path("stop.sh");
+    std::fs::write(&stop, "#!/bin/sh\n").expect("the folder is ours");
+    std::fs::set_permissions(&stop, std::fs::Permissions::from_mode(0o755)).expect("just written");
+    let tables = service(&scene, false).replace("env = ", &format!("stop = [{stop:?}]\nenv = "))
+        + &shell("removes", &format!("rm {stop}; echo requests 1000"))
+        + "[[cell]]\nname = \"all\"\nduration = \"100ms\"\naa = false\n";
+    let run = bench(&["run", &scene.plan(1, &tables), "--out", &scene.path("r.json")]);
+    let said = text_of(&run);
+    assert!(said.contains("service daemon: its stop command failed, and its processes"), "{said}");
+    assert!(said.contains("stop.sh"), "{said}");
+    until("the service is gone", || scene.living().is_empty());
 }
 
 /// Purpose: Ctrl-C while a program runs ends it soon, with what services have left behind; one that ran before stays.

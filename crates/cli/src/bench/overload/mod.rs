@@ -23,6 +23,7 @@ pub(super) use derive::{goodputs, note_law, refusals, signals, steps as judged};
 pub(super) use table::text;
 
 use super::behind;
+use super::metrics::Metrics;
 use super::network::Side;
 use super::reader::{Reader, rounded};
 use super::record::{Measured, Overload};
@@ -60,10 +61,21 @@ pub(super) fn measure(
 
 /// # Errors
 /// Nothing may be refused, but `lost` of `sent` requests were not answered with 2xx, or the server counted `told`
-/// refusals.
-fn nothing_refused(task: &Task<'_>, sent: u64, lost: u64, told: u64) -> Result<(), Failed> {
+/// refusals, or does not say how many.
+fn nothing_refused(
+    task: &Task<'_>,
+    sent: u64,
+    lost: u64,
+    told: impl FnOnce() -> Result<u64, String>,
+) -> Result<(), Failed> {
+    if !task.cell.refuses_nothing {
+        return Ok(());
+    }
+    let told = told().map_err(|problem| {
+        Failed::Void(format!("how many requests were refused is not known: {problem}"))
+    })?;
     let refused = lost.max(told);
-    if !task.cell.refuses_nothing || refused == 0 {
+    if refused == 0 {
         return Ok(());
     }
     Err(Failed::Void(format!(
@@ -71,11 +83,14 @@ fn nothing_refused(task: &Task<'_>, sent: u64, lost: u64, told: u64) -> Result<(
     )))
 }
 
-/// The server's own count of refusals since its start; zero if it has none.
-fn told_refusals(running: &Running) -> u64 {
-    let samples = running.metrics.as_ref().and_then(|metrics| metrics.read().ok());
-    let count = samples.and_then(|all| all.get("http_scaling_total_rejections").copied());
-    count.unwrap_or(0.0) as u64
+/// The server's own count of refusals since its start; zero if it has no metrics port, or none such metric.
+///
+/// # Errors
+/// Its metrics cannot be read.
+fn told_refusals(metrics: Option<&Metrics>) -> Result<u64, String> {
+    let Some(metrics) = metrics else { return Ok(0) };
+    let samples = metrics.read().map_err(|problem| format!("the metrics port: {problem}"))?;
+    Ok(samples.get("http_scaling_total_rejections").copied().unwrap_or(0.0) as u64)
 }
 
 /// Answers in time per second, in a closed loop.
@@ -125,7 +140,7 @@ fn beside_peak(task: &Task<'_>, running: &mut Running) -> Result<Measured, Faile
     let mut row = overload_of(&outcome);
     told(running, &mut row);
     let lost = row.sent - outcome.tally.counts.ok.min(row.sent);
-    nothing_refused(task, row.sent, lost, told_refusals(running))?;
+    nothing_refused(task, row.sent, lost, || told_refusals(running.metrics.as_ref()))?;
     if has_load {
         peaks.push(peak(task, running.load_port(task.cell), PEAK)?);
         let own = own_peak(&peaks);

@@ -54,7 +54,7 @@ pub(super) fn measure(
     super::told(running, &mut row);
     // Where some requests may be refused, the server's count says nothing about the others.
     let some_may = cell.steps.iter().any(|step| step.may_be_refused);
-    let told = if some_may { 0 } else { super::told_refusals(running) };
+    let told = if some_may { Ok(0) } else { super::told_refusals(running.metrics.as_ref()) };
     let mut outcomes = Vec::new();
     let mut points = Vec::new();
     for ((step, done), index) in cell.steps.iter().zip(done).zip(0..) {
@@ -71,7 +71,7 @@ pub(super) fn measure(
     let good: u64 = outcomes.iter().map(|outcome| outcome.tally.counts.good).sum();
     row.goodput_per_s = rounded(good as f64 / cell.duration(task.plan).0.as_secs_f64(), 1);
     let (sent, lost) = lost(task, &row);
-    super::nothing_refused(task, sent, lost, told)?;
+    super::nothing_refused(task, sent, lost, || told)?;
     super::whole(&reader, outcomes, row)
 }
 

@@ -1,5 +1,7 @@
 //! Rows of overload, judged together.
 
+use super::super::metrics::Metrics;
+use super::super::network::Network;
 use super::super::plan::Plan;
 use super::super::record::{Measured, Overload, Record, Row, StepRow};
 use super::{derive, own_peak, table};
@@ -166,4 +168,17 @@ fn rows_survive_their_file() {
     let read = Record::read(&path).expect("just written");
     let _ = std::fs::remove_file(&path);
     assert_eq!(read, saved);
+}
+
+/// Purpose: a server whose metrics port does not answer is not one that refused nothing; one without such a port has said
+/// nothing about it.
+#[test]
+fn refusals_that_cannot_be_read_are_not_zero() {
+    assert_eq!(super::told_refusals(None), Ok(0));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let port = taken.local_addr().expect("it is bound").port();
+    drop(taken);
+    let metrics = Metrics { network: Network::loopback(), port };
+    let problem = super::told_refusals(Some(&metrics)).expect_err("nothing listens there");
+    assert!(problem.contains("the metrics port: "), "{problem}");
 }

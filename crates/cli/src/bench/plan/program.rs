@@ -181,6 +181,12 @@ impl Plan {
         self.contenders().map(Contender::name).filter(|name| cell.is_for(name))
     }
 
+    /// Whether rows of the contender `name` have a 99th percentile: those of programs, if its figures include it.
+    pub(crate) fn has_p99(&self, name: &str) -> bool {
+        let mut programs = self.programs.iter().filter(|program| program.name == name);
+        programs.all(|program| program.figures.contains_key("p99_us"))
+    }
+
     /// The metric of claims over its records.
     pub(crate) fn metric(&self) -> Metric {
         self.metric.unwrap_or(match self.programs.is_empty() {

@@ -50,6 +50,7 @@ fn each_rule_forbids() {
         (|r| all(r, "b", |m| m.client_busy = 0.89), Verdict::Faster, ""),
         (|r| all(r, "b", |m| m.p99_us = 111.0), Verdict::Same, "p99 +11.0 % is worse than +10 %"),
         (|r| all(r, "b", |m| m.p99_us = 110.0), Verdict::Faster, ""),
+        (|r| all(r, "b", |m| m.p99_us = 0.0), Verdict::Same, "p99 is not known"),
         (
             |r| all(r, "b", |m| m.rate_ratio = 0.97),
             Verdict::Same,
@@ -61,6 +62,16 @@ fn each_rule_forbids() {
         (|r| noise(r, 1.049, 1.2), Verdict::Same, "the A/A run is off, +4.9 % to +20.0 %"),
         (|r| noise(r, 0.8, 1.0 / 1.049), Verdict::Same, "so +4.9 % more are needed"),
         (|r| r.cells[3].status = "void".into(), Verdict::Void, "1 of 10 rows are void"),
+        (
+            |r| r.cells[3].status = "void".into(),
+            Verdict::Void,
+            "; measure again, into another record",
+        ),
+        (
+            |r| change(&mut r.cells[3]).server_cpu_us_per_request = 0.0,
+            Verdict::Void,
+            "b in round 1: its cost is not positive",
+        ),
         (|r| r.cells.truncate(8), Verdict::Void, "a was measured in 4 of 5 rounds: `bench run"),
         (one_round, Verdict::Void, "1 pairs are too few"),
         (|r| all(r, "b", |m| m.foreign_on_server_cpus = 0.5), Verdict::Void, "something else used"),
@@ -177,6 +188,11 @@ fn records_are_compared_by_their_ratios() {
     let said = show::change(&compare::compare(&old, &faster).expect("one plan")[0]);
     assert!(said.contains("5 and 5 values, which cover 96.8 %"), "{said}");
 
+    // A cell that both records lack rows of is void, and says so.
+    let of_y = compare::compare(&old, &faster).expect("one plan").pop().expect("y is compared");
+    assert_eq!((of_y.cell.as_str(), of_y.verdict), ("y", "void"));
+    assert!(of_y.reason.is_some_and(|reason| reason.contains("0 of 5 rounds")));
+
     // One server alone is compared with itself.
     let alone = |record: &Record| {
         let mut record = record.clone();
@@ -189,6 +205,42 @@ fn records_are_compared_by_their_ratios() {
     let mut other = old.clone();
     other.plan.cells.clear();
     assert!(compare::compare(&old, &other).is_err());
+}
+
+/// Purpose: what the new record cannot be compared in is void, and does not pass as unchanged: void rows, missing rounds, a
+/// server or a cell that it does not have. The baseline is of the cell, and cells about overload are left out.
+#[test]
+fn what_is_not_compared_is_void() {
+    let old = record(&FASTER);
+    let of_b = |new: &Record| {
+        let changes = compare::compare(&old, new).expect("they have a cell in common");
+        let of_b = changes.into_iter().find(|change| change.cell == "x" && change.server == "b");
+        let of_b = of_b.expect("the old record has it");
+        (of_b.verdict, of_b.reason.clone().unwrap_or_default(), show::change(&of_b))
+    };
+    type Spoil = fn(&mut Record);
+    let spoils: [(Spoil, &str); 5] = [
+        (|r| r.cells[3].status = "void".into(), "the new record: 1 of 10 rows are void"),
+        (|r| r.cells.truncate(9), "the new record: b was measured in 4 of 5 rounds"),
+        (|r| r.plan.servers.retain(|server| server.name != "b"), "does not have it"),
+        (|r| r.plan.cells.retain(|cell| cell.name != "x"), "does not have it"),
+        (|r| all(r, "b", |m| m.foreign_on_server_cpus = 0.5), "too few values count"),
+    ];
+    for (spoil, said) in spoils {
+        let mut new = record(&FASTER);
+        spoil(&mut new);
+        let (verdict, reason, shown) = of_b(&new);
+        assert_eq!(verdict, "void", "{said}");
+        assert!(reason.contains(said) && shown.contains(said), "{said}: {reason}: {shown}");
+    }
+    let mut without_a = record(&FASTER);
+    without_a.plan.cells.retain(|cell| cell.name == "x");
+    without_a.plan.cells[0].servers = vec!["b".to_owned(), "c".to_owned()];
+    let changes = compare::compare(&without_a, &without_a).expect("one plan");
+    assert_eq!((changes.len(), changes[0].server.as_str()), (1, "c"));
+    assert_eq!(changes[0].baseline.as_deref(), Some("b"));
+    without_a.plan.cells[0].load = 2.0;
+    assert!(compare::compare(&without_a, &without_a).is_err());
 }
 
 /// A record of programs `a` and `b` in cell `x`: `a` costs 10 µs, `b` 10 µs divided by each of `ratios`, both are busy all
@@ -225,6 +277,12 @@ fn programs_are_judged_by_their_own_cost() {
     let expected = judged(&record(&FASTER)).ratio.map(|ratio| ratio.median);
     let median = own.ratio.map(|ratio| ratio.median);
     assert!(median.zip(expected).is_some_and(|(a, b)| (a / b - 1.0).abs() < 1e-9), "{own:?}");
+    // It is not measured if the plan does not ask for it.
+    let mut without_p99 = of_programs(&FASTER, "");
+    all(&mut without_p99, "b", |m| m.p99_us = 0.0);
+    let found = judged(&without_p99);
+    assert_eq!(found.verdict, Verdict::Faster, "{found:?}");
+    assert!(found.reasons.concat().contains("p99 is not known"), "{found:?}");
     let by_second = judged(&of_programs(&FASTER, "metric = \"requests_per_second\""));
     assert_eq!(by_second.ratio.map(|ratio| ratio.median), Some(2.0), "{by_second:?}");
     assert_eq!(serde_json::json!(by_second)["metric"], "requests_per_second");

@@ -65,6 +65,30 @@ fn files_that_are_no_records() {
     );
 }
 
+/// Purpose: a row that says it was measured, and lacks a figure, is not left out of a claim: its record is refused.
+#[test]
+fn rows_without_their_figures() {
+    let folder = Folder::new("no-figures");
+    let path = folder.0.join("r.json");
+    record(&[1.0, 1.25]).save(&path).expect("the folder can be written");
+    let text = std::fs::read_to_string(&path).expect("just written");
+    for (from, to) in [("\"requests\":1000,", ""), ("\"p99_us\":100.0", "\"p99_us\":null")] {
+        std::fs::write(&path, text.replacen(from, to, 1)).expect("the folder can be written");
+        let problem = Record::read(&path).expect_err("a figure is missing");
+        assert!(problem.contains("r.json: the row of a in x, round 0, is ok, but"), "{problem}");
+    }
+}
+
+/// Purpose: a record that cannot be written leaves no half of a file.
+#[test]
+fn a_record_that_cannot_be_written() {
+    let folder = Folder::new("half");
+    let path = folder.0.join("r.json");
+    std::fs::create_dir_all(path.join("occupied")).expect("the folder can be written");
+    record(&[1.0]).save(&path).expect_err("a folder is in the way");
+    assert_eq!(std::fs::read_dir(&folder.0).expect("it is there").count(), 1);
+}
+
 /// Purpose: a reader sees every server, the ratio to the first, and why rows are void.
 #[test]
 fn tables() {
