@@ -25,15 +25,11 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
 #[expect(clippy::print_stderr, reason = "this is how a command complains")]
 pub(crate) fn print(text: &str) {
     let mut out = io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever reads may have seen enough, as `head` has: that is no failure.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            // Once is enough: what follows does not fit on the disk either.
-            if !IS_LOST.swap(true, Ordering::Relaxed) {
-                eprintln!("highwater: standard output: {error}");
-            }
-        }
-        _ => {}
+    let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) else { return };
+    // Whoever reads may have seen enough, as `head` has: that is not a failure. And once is enough: what follows does
+    // not fit on the disk either.
+    if error.kind() != ErrorKind::BrokenPipe && !IS_LOST.swap(true, Ordering::Relaxed) {
+        eprintln!("highwater: standard output: {error}");
     }
 }
 

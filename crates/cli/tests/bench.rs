@@ -294,7 +294,10 @@ fn a_record_that_cannot_be_saved_any_more() {
     let run = run.wait_with_output().expect("it was started");
     assert_eq!(run.status.code(), Some(1), "{}", text_of(&run));
     let said = text_of(&run);
-    assert!(said.contains("the rows that were saved are in") && said.contains("--resume"), "{said}");
+    assert!(
+        said.contains("the rows that were saved are in") && said.contains("--resume"),
+        "{said}"
+    );
     assert!(!std::path::Path::new(&scene.path("r.json.new")).exists());
     assert!(scene.living().is_empty(), "{:?}", scene.living());
 }

@@ -47,6 +47,12 @@ pub(super) fn compare(old: &Record, new: &Record) -> Result<Vec<Change>, String>
     if old.plan.metric() != new.plan.metric() {
         return Err("the records compare different figures; give two of one plan".to_owned());
     }
+    if old.plan.cells.iter().all(Cell::is_overload) {
+        return Err(
+            "the old record has only cells about overload; `highwater bench show` has their tables"
+                .to_owned(),
+        );
+    }
     let cells = old.plan.cells.iter().filter(|cell| !cell.is_overload());
     let changes: Vec<Change> = cells.flat_map(|cell| of_cell(cell, old, new)).collect();
     if changes.iter().all(|change| change.reason.as_deref() == Some(ABSENT)) {

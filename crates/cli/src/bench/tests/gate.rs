@@ -240,7 +240,8 @@ fn what_is_not_compared_is_void() {
     assert_eq!((changes.len(), changes[0].server.as_str()), (1, "c"));
     assert_eq!(changes[0].baseline.as_deref(), Some("b"));
     without_a.plan.cells[0].load = 2.0;
-    assert!(compare::compare(&without_a, &without_a).is_err());
+    let problem = compare::compare(&without_a, &without_a).expect_err("nothing is left");
+    assert!(problem.contains("only cells about overload"), "{problem}");
 }
 
 /// A record of programs `a` and `b` in cell `x`: `a` costs 10 µs, `b` 10 µs divided by each of `ratios`, both are busy all
