@@ -24,6 +24,7 @@ pub mod history;
 pub mod postgres;
 pub mod sqlite;
 
+use std::collections::HashSet;
 use std::error;
 use std::fmt;
 
@@ -65,10 +66,11 @@ pub trait Store: Send {
     /// If the store does not work.
     fn find(&mut self, id: Uuid) -> Result<Option<Todo>, StoreError>;
 
-    /// Applies what a source has delivered, in order, in one transaction with the positions behind it.
+    /// Applies what a source has delivered, in order, in one transaction with the positions behind it; in several, if it has
+    /// to find values that a database refuses.
     ///
-    /// All or nothing: after `Err` nothing was applied, or all of it (where the connection broke during the
-    /// commit); applying the same deliveries again is safe and gives the same state. For that, in the same
+    /// After `Err` nothing was applied, or the first ones (where a later transaction failed), or all (where the connection
+    /// broke during the commit); applying the same deliveries again is safe and gives the same state. For that, in the same
     /// transaction,
     ///
     /// * one whose command was applied before, under whatever position, changes nothing. (A store whose
@@ -174,6 +176,24 @@ pub struct Applied {
     pub dead: u64,
     /// How many deliveries had been applied before.
     pub repeated: u64,
+}
+
+impl Applied {
+    /// Adds what the next transaction did.
+    pub(crate) fn add(&mut self, next: Applied) {
+        let Applied { changes, dead, repeated } = next;
+        let id = |change: &Change| match change {
+            Change::Is(todo) => todo.id,
+            Change::Gone(id) => *id,
+        };
+        let newer: HashSet<Uuid> = changes.todos.iter().map(id).collect();
+        self.changes.todos.retain(|change| !newer.contains(&id(change)));
+        self.changes.todos.extend(changes.todos);
+        self.changes.commands.extend(changes.commands);
+        (self.changes.revision, self.changes.count) = (changes.revision, changes.count);
+        self.dead += dead;
+        self.repeated += repeated;
+    }
 }
 
 /// What is different from one version of the store to another.

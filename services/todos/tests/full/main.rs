@@ -6,6 +6,7 @@
 //! | `store.rs` | the Postgres store and its feed |
 //! | `deployed.rs` | what the files under `deploy` say to this program |
 //! | `letters.rs` | dead letters are bounded |
+//! | `limits.rs` | what the Postgres store does in pieces |
 //! | `near.rs` | lists through Redis |
 //! | `partitions.rs` | a topic that gets another number of partitions |
 //! | `restarts.rs` | instances with Postgres and without Kafka that start again |
@@ -20,6 +21,7 @@
 
 mod deployed;
 mod letters;
+mod limits;
 mod near;
 mod partitions;
 mod record;

@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(40);
 const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(1), operation: Duration::from_secs(10) };
 
-/// If more todos than these have changed since the last look, the newest ones are read instead.
+/// If there are more versions, todos, or commands than these since the last look, the newest todos are read instead.
 const CHANGES_MAX: i64 = 10_000;
 
 /// What others have applied to a Postgres store.
@@ -162,10 +162,10 @@ async fn difference(
     let (changed, gone, outcomes) = try_join!(
         biased;
         transaction.query(&statements.changed, &values),
-        transaction.query(&statements.gone, &values[..1]),
-        transaction.query(&statements.outcomes, &values[..1]),
+        transaction.query(&statements.gone, &values),
+        transaction.query(&statements.outcomes, &values),
     )?;
-    if is_too_much(&changed) {
+    if [&changed, &gone, &outcomes].into_iter().any(|rows| is_too_much(rows)) {
         return Ok(None);
     }
     let commands = outcomes.iter().map(statements::outcome).collect::<Result<_, _>>()?;

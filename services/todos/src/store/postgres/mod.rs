@@ -44,14 +44,20 @@ const VERSIONS_KEPT: i64 = 1000;
 /// How often what is too old is removed.
 const CLEAN_EVERY: Duration = Duration::from_secs(60);
 
-/// Rows that one cleaning removes of each kind, so that it never holds up the queue.
-const CLEAN_ROWS_MAX: i64 = 10_000;
+/// Rows that one cleaning removes of each kind, so that it never holds up the queue. While there may be more, each batch of
+/// commands is followed by a cleaning: more is removed than such a batch adds.
+const CLEAN_ROWS_MAX: u32 = 10_000;
+
+/// Deliveries of one transaction where the server refuses a value: one by one, they take many turns of the connection, and
+/// still have to be done before the timeout of an operation.
+const PIECE: usize = 32;
 
 /// Todos on a Postgres server.
 #[derive(Debug)]
 pub struct Postgres {
     link: Link,
-    cleaned: Instant,
+    /// `None`: the last cleaning has left something.
+    cleaned: Option<Instant>,
 }
 
 impl Postgres {
@@ -64,12 +70,12 @@ impl Postgres {
     pub fn connect(config: &Config, timeouts: Timeouts) -> Result<Postgres, StoreError> {
         let mut link = Link::new(config, timeouts, None)?;
         link.run(async |_| Ok(()))?;
-        Ok(Postgres { link, cleaned: Instant::now() })
+        Ok(Postgres { link, cleaned: Some(Instant::now()) })
     }
 
     /// Removes what is too old, now and then. The store works without it.
     fn clean(&mut self) {
-        if self.cleaned.elapsed() < CLEAN_EVERY {
+        if self.cleaned.is_some_and(|cleaned| cleaned.elapsed() < CLEAN_EVERY) {
             return;
         }
         if let Err(error) = self.clean_now() {
@@ -77,14 +83,53 @@ impl Postgres {
         }
     }
 
-    /// Removes what is too old now: at most 10 000 rows of each kind. [`Store::apply`] does so every minute.
+    /// Removes what is too old now: at most 10 000 rows of each kind. [`Store::apply`] does so every minute, and each time
+    /// while there is more.
     ///
     /// # Errors
     ///
     /// If the server fails. The store works all the same.
     pub fn clean_now(&mut self) -> Result<(), StoreError> {
-        self.cleaned = Instant::now();
-        self.link.run(async |session| clean(session).await)
+        // If it fails, the next one waits its time.
+        self.cleaned = Some(Instant::now());
+        if !self.link.run(async |session| clean(session).await)? {
+            self.cleaned = None;
+        }
+        Ok(())
+    }
+
+    /// Applies `deliveries` in one transaction. `None`: the server refuses a value, and nothing was applied.
+    fn together(
+        &mut self,
+        source: &str,
+        deliveries: &[Delivery],
+    ) -> Result<Option<Applied>, StoreError> {
+        self.link.run(async |Session { client, statements }| {
+            let mut transaction = client.transaction().await?;
+            let together = apply::apply_together(&mut transaction, statements, source, deliveries);
+            match together.await {
+                Ok(applied) => {
+                    transaction.commit().await?;
+                    Ok(Some(applied))
+                }
+                Err(failure) if failure.refused_value().is_some() => {
+                    transaction.rollback().await?;
+                    Ok(None)
+                }
+                Err(failure) => Err(failure),
+            }
+        })
+    }
+
+    /// The same, where a command that the server refuses becomes a dead letter.
+    fn one_by_one(&mut self, source: &str, deliveries: &[Delivery]) -> Result<Applied, StoreError> {
+        self.link.run(async |Session { client, statements }| {
+            let mut transaction = client.transaction().await?;
+            let applied =
+                apply::apply_each(&mut transaction, statements, source, deliveries).await?;
+            transaction.commit().await?;
+            Ok(applied)
+        })
     }
 }
 
@@ -109,26 +154,19 @@ impl Store for Postgres {
     }
 
     fn apply(&mut self, source: &str, deliveries: &[Delivery]) -> Result<Applied, StoreError> {
-        let applied = self.link.run(async |Session { client, statements }| {
-            let mut transaction = client.transaction().await?;
-            let together = apply::apply_together(&mut transaction, statements, source, deliveries);
-            let failure = match together.await {
-                Ok(applied) => {
-                    transaction.commit().await?;
-                    return Ok(applied);
+        let applied = match self.together(source, deliveries)? {
+            Some(applied) => applied,
+            None => {
+                let mut all = Applied::default();
+                for piece in deliveries.chunks(PIECE) {
+                    all.add(match self.together(source, piece)? {
+                        Some(applied) => applied,
+                        None => self.one_by_one(source, piece)?,
+                    });
                 }
-                Err(failure) => failure,
-            };
-            if failure.refused_value().is_none() {
-                return Err(failure);
+                all
             }
-            transaction.rollback().await?;
-            let mut transaction = client.transaction().await?;
-            let applied =
-                apply::apply_each(&mut transaction, statements, source, deliveries).await?;
-            transaction.commit().await?;
-            Ok(applied)
-        })?;
+        };
         self.clean();
         Ok(applied)
     }
@@ -229,7 +267,8 @@ fn dead_letter(row: &tokio_postgres::Row) -> Result<DeadLetter, Failure> {
     })
 }
 
-async fn clean(Session { client, .. }: &mut Session) -> Result<(), Failure> {
+/// Whether nothing is left that is too old.
+async fn clean(Session { client, .. }: &mut Session) -> Result<bool, Failure> {
     let transaction = client.transaction().await?;
     // The row of todo_state comes last, as for those who apply: so nobody waits for each other.
     let versions = format!(
@@ -240,18 +279,20 @@ async fn clean(Session { client, .. }: &mut Session) -> Result<(), Failure> {
                  ORDER BY version LIMIT {CLEAN_ROWS_MAX} FOR UPDATE SKIP LOCKED)
              RETURNING version, batch),
          gone AS (DELETE FROM todo_tombstones USING old WHERE todo_tombstones.batch = old.batch)
-         SELECT max(version) + 1 FROM old"
+         SELECT max(version) + 1, count(*) FROM old"
     );
-    let horizon: Option<i64> = transaction.query_one(&versions, &[]).await?.try_get(0)?;
+    let versions = transaction.query_one(&versions, &[]).await?;
+    let horizon: Option<i64> = versions.try_get(0)?;
     let commands = format!(
         "WITH removed AS (
              DELETE FROM applied_commands WHERE id IN (
                  SELECT id FROM applied_commands WHERE applied_at < now() - interval '{COMMANDS_KEPT}'
-                 LIMIT {CLEAN_ROWS_MAX})
+                 ORDER BY applied_at LIMIT {CLEAN_ROWS_MAX} FOR UPDATE SKIP LOCKED)
              RETURNING applied_at)
-         SELECT max(applied_at) + interval '1 us' FROM removed"
+         SELECT max(applied_at) + interval '1 us', count(*) FROM removed"
     );
-    let forgotten: Option<SystemTime> = transaction.query_one(&commands, &[]).await?.try_get(0)?;
+    let commands = transaction.query_one(&commands, &[]).await?;
+    let forgotten: Option<SystemTime> = commands.try_get(0)?;
     if horizon.is_some() || forgotten.is_some() {
         // `greatest` ignores what is null.
         let raise = "UPDATE todo_state SET horizon = greatest(horizon, $1),
@@ -265,8 +306,9 @@ async fn clean(Session { client, .. }: &mut Session) -> Result<(), Failure> {
                  SELECT number FROM dead_letters ORDER BY number DESC LIMIT 1 OFFSET {DEAD_LETTERS_MAX})
              ORDER BY number LIMIT {CLEAN_ROWS_MAX})"
     );
-    client.execute(&letters, &[]).await?;
-    Ok(())
+    let letters = i64::try_from(client.execute(&letters, &[]).await?).unwrap_or(i64::MAX);
+    let most = letters.max(versions.try_get(1)?).max(commands.try_get(1)?);
+    Ok(most < i64::from(CLEAN_ROWS_MAX))
 }
 
 /// Reads `postgres://user:password@host:port/database`.

@@ -158,10 +158,10 @@ impl Statements {
                 " FROM todos WHERE batch = ANY($1) LIMIT $2"
             ))
             .await?,
-            gone: prepare("SELECT id FROM todo_tombstones WHERE batch = ANY($1)").await?,
+            gone: prepare("SELECT id FROM todo_tombstones WHERE batch = ANY($1) LIMIT $2").await?,
             outcomes: prepare(
                 "SELECT id, outcome, reason FROM applied_commands WHERE batch = ANY($1)
-                 ORDER BY array_position($1, batch)",
+                 ORDER BY array_position($1, batch) LIMIT $2",
             )
             .await?,
         })
