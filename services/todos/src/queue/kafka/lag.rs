@@ -91,10 +91,15 @@ struct Looks {
 impl Looks {
     /// Adds a look that began at `at`. Returns until when everything is applied, if that is known.
     fn add(&mut self, at: Instant, partitions: &[Partition]) -> Option<Instant> {
+        let is_beyond = |(end, partition): (&i64, &Partition)| *end > partition.end;
+        // A topic that was made anew, or has lost its last messages, may never reach these ends again.
+        if self.ahead.iter().any(|(_, ends)| ends.iter().zip(partitions).any(is_beyond)) {
+            self.ahead.clear();
+        }
         let ends = partitions.iter().map(|partition| partition.end).collect();
         self.ahead.push_back((at, ends));
         while let Some((at, ends)) = self.ahead.front()
-            // A topic that was made anew has other partitions, and nothing of the old one.
+            // A topic that was made anew may have fewer partitions.
             && ends.iter().zip(partitions).all(|(end, partition)| *end <= partition.applied)
         {
             self.settled_at = Some(*at);
@@ -137,5 +142,19 @@ mod tests {
         assert!(looks.ahead.len() <= LOOKS_MAX, "{}", looks.ahead.len());
         let last = looks.add(at(20_000), &partitions([10_004, 6], [10_005, 6]));
         assert!(last > Some(at(5_000)) && last < Some(at(20_000)), "{last:?}");
+    }
+
+    /// Purpose: a look at ends that the topic does not have any more does not stand in the way of later looks.
+    #[test]
+    fn a_topic_that_ends_earlier() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let one = |applied, end| [Partition { applied, end }];
+        let mut looks = Looks::default();
+        assert_eq!(looks.add(at(0), &one(90, 100)), None);
+        assert_eq!(looks.add(at(2), &one(0, 3)), None);
+        assert_eq!(looks.add(at(4), &one(3, 3)), Some(at(4)));
+        assert_eq!(looks.add(at(6), &one(3, 5)), Some(at(4)));
+        assert_eq!(looks.add(at(8), &one(5, 5)), Some(at(8)));
     }
 }
