@@ -6,10 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use highwater::logging::{rate_limited, tracing};
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
+use rdkafka::ClientContext;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -35,7 +37,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 
 /// A member of the group of workers.
 pub struct KafkaSource {
-    consumer: BaseConsumer,
+    consumer: BaseConsumer<Revoked>,
     settings: KafkaSettings,
     session: Duration,
     member: Option<MemberId>,
@@ -44,10 +46,53 @@ pub struct KafkaSource {
     name: String,
     topic: String,
     brokers: String,
+    positions: Positions,
+}
+
+/// How far a member is in its partitions.
+#[derive(Debug, Default)]
+struct Positions {
     /// Behind what was given out, for each partition.
     given: BTreeMap<i32, i64>,
     /// Behind what was applied, and is not committed.
     applied: BTreeMap<i32, i64>,
+}
+
+impl Positions {
+    /// These partitions are others' to commit: with what this member knows, it could only take them back.
+    fn forget(&mut self, partitions: &[i32]) {
+        for partition in partitions {
+            self.given.remove(partition);
+            self.applied.remove(partition);
+        }
+    }
+
+    /// What was given is applied.
+    fn are_applied(&mut self) {
+        self.applied.append(&mut self.given);
+    }
+}
+
+/// Partitions that were taken from this member since it looked last.
+#[derive(Debug, Default)]
+struct Revoked(Mutex<Vec<i32>>);
+
+impl Revoked {
+    fn take(&self) -> Vec<i32> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ClientContext for Revoked {}
+
+impl ConsumerContext for Revoked {
+    /// Called within `poll`.
+    fn pre_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Revoke(partitions) = rebalance {
+            let partitions = partitions.elements().into_iter().map(|one| one.partition());
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(partitions);
+        }
+    }
 }
 
 impl KafkaSource {
@@ -68,8 +113,7 @@ impl KafkaSource {
             name: source_name(&settings.topic),
             topic: settings.topic.clone(),
             brokers: settings.brokers.clone(),
-            given: BTreeMap::new(),
-            applied: BTreeMap::new(),
+            positions: Positions::default(),
         })
     }
 
@@ -103,8 +147,7 @@ impl KafkaSource {
             Ok(consumer) => self.consumer = consumer,
             Err(error) => rate_limited!(WARN, error = %error, "the group cannot be joined"),
         }
-        self.given.clear();
-        self.applied.clear();
+        self.positions = Positions::default();
         true
     }
 
@@ -129,13 +172,14 @@ impl Source for KafkaSource {
         while deliveries.len() < max {
             let left = until.saturating_duration_since(Instant::now());
             let polled = self.consumer.poll(left).map(next);
+            self.positions.forget(&self.consumer.context().take());
             match polled {
                 None => break,
                 Some(Ok(Some((partition, offset, delivery)))) => {
                     if deliveries.is_empty() {
                         until = Instant::now() + GATHER;
                     }
-                    self.given.insert(partition, offset + 1);
+                    self.positions.given.insert(partition, offset + 1);
                     deliveries.push(delivery);
                 }
                 Some(Ok(None)) => {}
@@ -153,20 +197,20 @@ impl Source for KafkaSource {
     }
 
     fn applied(&mut self) {
-        self.applied.append(&mut self.given);
+        self.positions.are_applied();
     }
 
     fn commit(&mut self) -> Result<(), QueueError> {
-        if self.applied.is_empty() {
+        let applied = std::mem::take(&mut self.positions.applied);
+        if applied.is_empty() {
             return Ok(());
         }
         let mut positions = TopicPartitionList::new();
-        for (&partition, &next) in &self.applied {
+        for (&partition, &next) in &applied {
             let added =
                 positions.add_partition_offset(&self.topic, partition, Offset::Offset(next));
             added.map_err(|error| self.failed(&error))?;
         }
-        self.applied.clear();
         let committed = self
             .consumer
             .store_offsets(&positions)
@@ -211,7 +255,7 @@ fn consumer(
     settings: &KafkaSettings,
     session: Duration,
     member: Option<&MemberId>,
-) -> Result<BaseConsumer, QueueError> {
+) -> Result<BaseConsumer<Revoked>, QueueError> {
     let mut config = client_config(settings);
     config
         .set("group.id", GROUP)
@@ -227,7 +271,8 @@ fn consumer(
     }
     let failed =
         |error: KafkaError| QueueError::new(format!("Kafka at {}: {error}", settings.brokers));
-    let consumer: BaseConsumer = config.create().map_err(failed)?;
+    let consumer: BaseConsumer<Revoked> =
+        config.create_with_context(Revoked::default()).map_err(failed)?;
     consumer.subscribe(&[&settings.topic]).map_err(failed)?;
     Ok(consumer)
 }
@@ -255,6 +300,22 @@ fn next(message: KafkaResult<BorrowedMessage<'_>>) -> KafkaResult<Option<(i32, i
 mod tests {
     use super::*;
     use crate::queue::kafka::KafkaSettings;
+
+    /// Purpose: of partitions that went to another member nothing is committed, neither what was applied nor what is being
+    /// applied: the other one may be further.
+    #[test]
+    fn what_was_taken_is_not_committed() {
+        let mut positions = Positions::default();
+        positions.given.extend([(0, 10), (1, 10)]);
+        positions.are_applied();
+        positions.given.extend([(0, 20), (2, 20)]);
+        positions.forget(&[0, 2]);
+        positions.are_applied();
+        assert_eq!(positions.applied, BTreeMap::from([(1, 10)]));
+        positions.given.insert(0, 50);
+        positions.are_applied();
+        assert_eq!(positions.applied, BTreeMap::from([(0, 50), (1, 10)]));
+    }
 
     /// Purpose: what the client says of a cluster that is down does not pile up. It says something several times a
     /// second, and whoever applies pauses after each error; errors that were given one by one held up the news of a
