@@ -1,6 +1,6 @@
 //! The secret that `--demo` keeps in the data directory.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -46,11 +46,16 @@ pub(crate) fn keep_text(file: &Path, draw: impl FnOnce() -> u128) -> io::Result<
     }
 }
 
-/// Writes a file that only this user can read.
+/// Writes a file that only this user can read. It has its name only once its content is durable: a crash or a full disk leaves
+/// no empty one.
 fn keep(file: &Path, secret: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    writeln!(file, "{secret}")?;
-    file.sync_all()
+    let new = file.with_extension("new");
+    let mut options = OpenOptions::new();
+    let mut writing = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    writeln!(writing, "{secret}")?;
+    writing.sync_all()?;
+    fs::rename(&new, file)?;
+    file.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
 #[cfg(test)]
@@ -70,6 +75,11 @@ mod tests {
         let file = data.join(SECRET);
         let mode = fs::metadata(&file).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+        // A start that did not come to its end is no obstacle.
+        fs::remove_file(&file).expect("it is there");
+        fs::write(file.with_extension("new"), "hal").expect("writable");
+        assert_eq!(demo_secret(&data).expect("it can be written").len(), 32);
+        assert!(!file.with_extension("new").exists());
         fs::write(&file, "").expect("writable");
         assert!(demo_secret(&data).expect_err("it is empty").contains("delete it"));
         fs::remove_file(&file).expect("it is there");

@@ -7,10 +7,11 @@
 //! inspection.
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use highwater::journal::{
@@ -63,6 +64,8 @@ struct Inner {
     /// Its name in the store's table of positions.
     name: String,
     part: Part,
+    /// Why the applier cannot read it, if it cannot.
+    unread: Mutex<Option<String>>,
     /// Every command with a lower offset is applied and visible.
     applied: AtomicU64,
     probe: Mutex<Probe>,
@@ -105,7 +108,7 @@ impl JournalQueue {
         let committed = journal.consumer(CONSUMER).map_err(failed)?.position();
         let name = match applied {
             Some(_) => NAME.to_owned(),
-            None => format!("{NAME}/{}", id(data)?),
+            None => format!("{NAME}/{}", id(data, journal.stat().records == 0)?),
         };
         let applied = begins_at(applied, committed);
         if journal.stat().next_offset < applied {
@@ -123,7 +126,8 @@ impl JournalQueue {
         let (part, applied) = (Part::new("queue"), AtomicU64::new(applied));
         let probe = Probe { producer: journal.producer().map_err(failed)?, tried: None };
         let probe = Mutex::new(probe);
-        Ok(JournalQueue { inner: Arc::new(Inner { journal, name, part, applied, probe }) })
+        let unread = Mutex::default();
+        Ok(JournalQueue { inner: Arc::new(Inner { journal, name, part, unread, applied, probe }) })
     }
 
     /// Delivers from behind the last command applied on.
@@ -189,7 +193,7 @@ impl Inner {
         }
     }
 
-    /// Says whether the journal takes commands.
+    /// Says whether the journal takes commands and gives them out.
     fn look(&self) {
         match self.journal.health() {
             Health::Full(error) => {
@@ -197,8 +201,15 @@ impl Inner {
                 self.try_again();
             }
             Health::Poisoned(error) => self.part.is_down(error.to_string()),
-            _ => self.part.is_up(),
+            _ => match &*self.unread() {
+                Some(error) => self.part.is_down(error.as_str()),
+                None => self.part.is_up(),
+            },
         }
+    }
+
+    fn unread(&self) -> MutexGuard<'_, Option<String>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends an empty record, if the last one is long enough ago. The next check sees the result.
@@ -257,6 +268,24 @@ impl Source for JournalSource {
     }
 
     fn next(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        let read = self.read(max, wait);
+        *self.inner.unread() =
+            read.as_ref().err().map(|error| format!("commands cannot be read: {error}"));
+        read
+    }
+
+    fn applied(&mut self) {
+        self.applied = self.given;
+        self.inner.applied.store(self.given, Ordering::Release);
+    }
+
+    fn commit(&mut self) -> Result<(), QueueError> {
+        self.consumer.commit(self.applied).map_err(|error| of(&error))
+    }
+}
+
+impl JournalSource {
+    fn read(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
         let mut deliveries = Vec::new();
         let mut may_wait = true;
         while deliveries.len() < max {
@@ -294,17 +323,6 @@ impl Source for JournalSource {
         Ok(deliveries)
     }
 
-    fn applied(&mut self) {
-        self.applied = self.given;
-        self.inner.applied.store(self.given, Ordering::Release);
-    }
-
-    fn commit(&mut self) -> Result<(), QueueError> {
-        self.consumer.commit(self.applied).map_err(|error| of(&error))
-    }
-}
-
-impl JournalSource {
     /// Up to here there was nothing to apply: there may be offsets without a command, such as those of a tail that a crash has
     /// torn. What was given before is applied, or the applier would not ask.
     fn nothing_to_apply(&mut self) {
@@ -314,10 +332,12 @@ impl JournalSource {
 }
 
 /// What tells this queue from those of other instances on the same store. It is made with the queue, and goes with it.
-fn id(data: &Path) -> Result<String, QueueError> {
+/// A queue that is empty may get a new one.
+fn id(data: &Path, is_empty: bool) -> Result<String, QueueError> {
     let file = data.join(ID);
-    let kept = keep_text(&file, || fastrand::u128(..));
-    let kept = kept.and_then(|id| match id.as_str() {
+    let keep = || keep_text(&file, || fastrand::u128(..));
+    let kept = keep().and_then(|id| match id.as_str() {
+        "" if is_empty => fs::remove_file(&file).and_then(|()| keep()),
         "" => Err(io::Error::other("it is empty; delete it")),
         _ => Ok(id),
     });
@@ -344,4 +364,65 @@ fn explain(path: &Path, error: &Error) -> QueueError {
             "cannot use the queue in {path}: {error}; give --data a directory that this user can write"
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Action;
+
+    fn open(data: &Path) -> Result<JournalQueue, QueueError> {
+        JournalQueue::open(data, BYTES_MIN, None)
+    }
+
+    fn send(queue: &JournalQueue) {
+        let command = Command {
+            id: uuid::Uuid::from_u128(1),
+            todo: uuid::Uuid::from_u128(1),
+            user_id: "owner".into(),
+            requested_us: 1,
+            action: Action::Delete,
+        };
+        let durable = queue.sender().expect("there are few").send(&command);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(durable.expect("there is room")).expect("the disk works");
+    }
+
+    /// Purpose: a queue whose commands cannot be read is not ready, until they can.
+    #[test]
+    fn an_unreadable_queue_is_down() {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let queue = open(data.path()).expect("it can be opened");
+        send(&queue);
+        let mut source = queue.source().expect("the disk works");
+        let files = fs::read_dir(data.path().join(DIRECTORY)).expect("it is there");
+        let mut files = files.map(|file| file.expect("it can be read").path());
+        let is_segment = |file: &std::path::PathBuf| file.extension().is_some_and(|e| e == "hwj");
+        let segment = files.find(is_segment).expect("it has a command");
+        let away = segment.with_extension("away");
+        fs::rename(&segment, &away).expect("it is ours");
+        fs::create_dir(&segment).expect("it is free");
+        source.next(1, Duration::ZERO).expect_err("a directory is not a file");
+        let down = queue.part().down().expect("nothing is applied");
+        assert!(down.contains("cannot be read"), "{down}");
+        fs::remove_dir(&segment).expect("it is ours");
+        fs::rename(&away, &segment).expect("it is ours");
+        assert_eq!(source.next(1, Duration::ZERO).expect("it is back").len(), 1);
+        assert_eq!(queue.part().down(), None);
+    }
+
+    /// Purpose: an empty id, as a crash once left it, keeps a queue with commands from being opened, and no other.
+    #[test]
+    fn an_empty_id() {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let id = data.path().join(ID);
+        fs::write(&id, "").expect("writable");
+        let queue = open(data.path()).expect("it has no command");
+        assert_eq!(fs::read_to_string(&id).expect("it is there").trim().len(), 32);
+        send(&queue);
+        drop(queue);
+        fs::write(&id, "").expect("writable");
+        let refused = open(data.path()).expect_err("commands belong to the id");
+        assert!(refused.to_string().contains("delete it"), "{refused}");
+    }
 }
