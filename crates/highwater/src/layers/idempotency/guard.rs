@@ -106,8 +106,7 @@ fn unavailable(cause: &str) -> Response {
 impl Guard {
     /// The layer, with the keys that its journal knows.
     pub(super) fn new(settings: Idempotency) -> Result<Self, String> {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let began_us = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        let began_us = wall_clock();
         #[cfg_attr(not(feature = "journal"), expect(unused_mut, reason = "a journal fills it"))]
         let mut table = Table::new(settings.limits());
         #[cfg(feature = "journal")]
@@ -212,7 +211,9 @@ impl Guard {
         happened: &Happened,
         now: u64,
     ) -> Result<Option<Receipt>, String> {
-        let append = |log: &Log| log.append((key, fingerprint), happened, now);
+        // By the wall clock its age is judged, after the next start and by the journal's retention: after a suspend, or once
+        // that clock was set forward, the record of a new key would be an old one.
+        let append = |log: &Log| log.append((key, fingerprint), happened, now.max(wall_clock()));
         self.settings.log.as_ref().map(append).transpose()
     }
 
@@ -224,6 +225,12 @@ impl Guard {
             rate_limited!(ERROR, error, "that an idempotency key is free is not durable");
         }
     }
+}
+
+/// Microseconds since 1970, by the clock that people set.
+fn wall_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl UnderWay {
@@ -264,5 +271,43 @@ impl Drop for UnderWay {
                 self.guard.release(&self.key, self.fingerprint)
             }
         }
+    }
+}
+
+#[cfg(all(test, feature = "journal"))]
+mod tests {
+    use std::time::Duration;
+
+    use highwater_journal::{Directory, Options};
+
+    use super::*;
+    use crate::layers::idempotency;
+
+    const HOUR_US: u64 = 3_600_000_000;
+
+    /// Purpose: a key that a process took after a suspend, or after its clock was set forward, is known to the next one for as
+    /// long as any other.
+    #[test]
+    fn keys_outlive_a_clock_that_was_set_forward() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let open = || {
+            let directory = Directory::open(folder.path()).expect("nobody else has it");
+            let layer = idempotency(Duration::from_secs(3600));
+            Guard::new(layer.journal(directory, Options::default())).expect("it can be opened")
+        };
+        let asked = |key: &[u8]| Asked { scoped: key.into(), fingerprint: 1, key: "k".into() };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let mut guard = open();
+        guard.began_us -= 2 * HOUR_US;
+        let guard = Arc::new(guard);
+        let (under_way, begun) = guard.begin(asked(b"a")).map_err(drop).expect("it is new");
+        let answered = under_way.finish(&Response::from("done"));
+        for receipt in [begun, answered].into_iter().flatten() {
+            runtime.block_on(receipt).expect("the disk works");
+        }
+        drop(guard);
+        let guard = Arc::new(open());
+        let again = guard.begin(asked(b"a")).map(drop).expect_err("it was answered");
+        assert_eq!(again.status(), StatusCode::OK);
     }
 }
