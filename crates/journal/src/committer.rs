@@ -140,7 +140,12 @@ impl Committer {
 
     /// Applies retention.
     pub(crate) fn retain(&mut self) {
-        self.retention.retain(&*self.storage, &self.log, (self.options.clock)());
+        self.retain_within(u64::MAX);
+    }
+
+    /// The same, where retention by size leaves at most so many bytes.
+    fn retain_within(&mut self, bytes: u64) {
+        self.retention.retain(&*self.storage, &self.log, (self.options.clock)(), bytes);
     }
 
     /// Whether retention depends on time.
@@ -263,7 +268,7 @@ impl Committer {
         if has_room(&self.log) {
             return Ok(());
         }
-        self.retain();
+        self.retain_within(max.saturating_sub(needed));
         if has_room(&self.log) {
             return Ok(());
         }

@@ -84,9 +84,10 @@ impl Journal {
     /// The journal, and its committing half for the caller to run.
     pub(crate) fn open_idle(
         storage: Arc<dyn Storage>,
-        options: Options,
+        mut options: Options,
     ) -> Result<(Journal, Committer), Error> {
         options.check()?;
+        options.segment_bytes = options.segment_bytes_within();
         let mut found = look(&*storage, options.scan_bytes_max)?;
         mend(&*storage, &mut found)?;
         let mut recovery = Recovery::default();

@@ -239,8 +239,9 @@ impl Look<'_> {
         let (name_sequence, base) = parse_name(&this.name).unwrap_or((this.sequence, 0));
         debug_assert_eq!(name_sequence, this.sequence);
         let before = self.found.report.next_offset;
-        let next_offset =
-            base.max(before).saturating_add(records_max(this.bytes - FRAMES_AT as u64));
+        let next_offset = base
+            .max(before)
+            .saturating_add(records_max(this.bytes.saturating_sub(FRAMES_AT as u64)));
         self.found.report.push(Damage {
             kind: DamageKind::File,
             file: this.name.clone(),
@@ -265,10 +266,12 @@ impl Look<'_> {
     ) -> Result<(), Error> {
         let failed = |error| Error::disk(format!("{}/{}", self.storage.place(), this.name), &error);
         // A damaged neighbour has offsets of its own; the header's base may be before them.
+        let before = self.found.previous.map(|previous| previous.sequence);
         if header.base_offset > 0
             && let Some(damage) = self.found.report.damage.last_mut()
             && damage.kind == DamageKind::File
-            && damage.next_offset > header.base_offset
+            && (damage.next_offset > header.base_offset
+                || parse_name(&damage.file).map(|(sequence, _)| sequence) == before)
         {
             damage.next_offset = header.base_offset;
             // That was a guess, and the segment that follows knows better.

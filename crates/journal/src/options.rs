@@ -23,7 +23,8 @@ pub const SEGMENT_BYTES_MAX: u64 = 16 << 30;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// A segment gets no further group when it would become longer than this. 64 MiB.
+    /// A segment gets no further group when it would become longer than this. 64 MiB; with retention by size or age, at
+    /// most a quarter of `bytes_max`, so that there are segments to remove before the journal is full.
     pub segment_bytes: u64,
     /// The largest batch, with headers. Beyond it: [`ErrorKind::TooLarge`]. 4 MiB.
     pub batch_bytes_max: usize,
@@ -55,7 +56,8 @@ pub struct Options {
 /// that has records (but see `keep_unread`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
-    /// While all segments together are larger than this, the oldest is removed. `None`: never for size.
+    /// While all segments together are larger than this, or than `bytes_max` allows, the oldest is removed. `None`: never for
+    /// size.
     pub bytes: Option<u64>,
     /// A segment whose newest record is older than this is removed. `None`: never for age.
     ///
@@ -92,6 +94,18 @@ fn system_clock() -> u64 {
 }
 
 impl Options {
+    /// The `segment_bytes` that counts. Retention removes whole segments, and never the newest: a journal that is full with
+    /// one would stay full.
+    pub(crate) fn segment_bytes_within(&self) -> u64 {
+        let Retention { bytes, age, .. } = self.retention;
+        match self.bytes_max {
+            Some(max) if bytes.is_some() || age.is_some() => {
+                self.segment_bytes.min((max / 4).max(SEGMENT_BYTES_MIN))
+            }
+            _ => self.segment_bytes,
+        }
+    }
+
     /// Says which option is out of its range.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let ranges = [

@@ -87,10 +87,11 @@ impl Keeper {
         true
     }
 
-    /// Applies retention at `now_us`. Files that cannot be removed are retried next time; they are not read any more.
-    pub(crate) fn retain(&mut self, storage: &dyn Storage, log: &Log, now_us: u64) {
+    /// Applies retention at `now_us`, where retention by size leaves at most `bytes_max`. Files that cannot be removed are
+    /// retried next time; they are not read any more.
+    pub(crate) fn retain(&mut self, storage: &dyn Storage, log: &Log, now_us: u64, bytes_max: u64) {
         self.sweep(storage);
-        self.remove(storage, log, now_us);
+        self.remove(storage, log, now_us, bytes_max);
     }
 
     /// Removes what every consumer has read, except the newest segment, when there is no room. Returns whether no
@@ -105,7 +106,7 @@ impl Keeper {
         self.going.is_empty()
     }
 
-    fn remove(&mut self, storage: &dyn Storage, log: &Log, now_us: u64) {
+    fn remove(&mut self, storage: &dyn Storage, log: &Log, now_us: u64, bytes_max: u64) {
         let Retention { bytes, age, keep_unread } = self.retention;
         if bytes.is_none() && age.is_none() {
             return;
@@ -115,7 +116,7 @@ impl Keeper {
         let oldest_us = age
             .map(|age| now_us.saturating_sub(u64::try_from(age.as_micros()).unwrap_or(u64::MAX)));
         let is_due = |segments: &VecDeque<Segment>, all_bytes: u64| {
-            let is_too_much = bytes.is_some_and(|max| all_bytes > max);
+            let is_too_much = bytes.is_some_and(|max| all_bytes > max.min(bytes_max));
             let is_too_old = oldest_us.is_some_and(|oldest| newest_us(segments, now_us) < oldest);
             let is_read = unread.is_none_or(|unread| segments[0].next_offset <= unread);
             (is_too_much || is_too_old) && is_read

@@ -78,3 +78,41 @@ fn a_stamp_from_the_future_keeps_nothing() {
     let first = journal.stat().first_offset.expect("there are records");
     assert!((80..=102).contains(&first), "{first}: what is of 1100 and later is kept");
 }
+
+/// Purpose: a journal whose `bytes_max` is smaller than a segment takes records again once retention may remove the old
+/// ones. (There was one segment, which is never removed: it was full for ever.)
+#[test]
+fn a_small_journal_is_not_full_for_ever() {
+    let now = Arc::new(AtomicU64::new(1_000));
+    let place = Place::new("small");
+    let mut options = Options::default();
+    options.bytes_max = Some(256 << 10);
+    options.retention.age = Some(Duration::from_micros(500));
+    let clock = Arc::clone(&now);
+    options.clock = Arc::new(move || clock.load(Ordering::Relaxed));
+    let journal = open(&place, options);
+    let producer = journal.producer().expect("there are few");
+    let refused = |id| producer.append(batch([id], 4000)).expect("a place").wait().is_err();
+    let taken = (0..100).take_while(|id| !refused(*id)).count();
+    assert!((40..65).contains(&taken), "{taken}");
+    assert!(refused(100), "what is young stays");
+    now.store(10_000, Ordering::Relaxed);
+    assert!(!refused(10_000), "what is old goes");
+    let stat = journal.stat();
+    assert!(stat.records < taken as u64 / 2, "{stat:?}");
+}
+
+/// Purpose: the same with retention by size that would keep as much as `bytes_max` allows.
+#[test]
+fn retention_by_size_is_below_the_bound() {
+    for kept in [200 << 10, 256 << 10, 1 << 20] {
+        let place = Place::new("sizes");
+        let mut options = Options::default();
+        options.bytes_max = Some(256 << 10);
+        options.retention.bytes = Some(kept);
+        let journal = open(&place, options);
+        fill(&journal, 0, 200, 4000);
+        assert!(journal.stat().bytes <= 256 << 10, "{:?}", journal.stat());
+        assert_eq!(journal.stat().last_offset, Some(199));
+    }
+}

@@ -280,3 +280,35 @@ fn segments_that_are_gone_after_a_crash_are_reported() {
         open(crashed.path()).recovery().report.damage.clone().try_into().expect("one finding");
     assert_eq!((lost.kind, lost.first_offset, lost.next_offset), (DamageKind::NoSegments, 0, 1));
 }
+
+/// Purpose: a segment of which less than its first block is left is reported with all its records, and does not keep the journal from opening.
+#[test]
+fn a_truncated_segment_is_reported() {
+    for left in [0, 100] {
+        let place = Place::new("truncated");
+        let mut options = Options::default();
+        options.segment_bytes = SEGMENT_BYTES_MIN;
+        let reopen = || {
+            let directory = Directory::open(place.path()).expect("nobody else has it");
+            Journal::open(directory, options.clone()).expect("it can be opened")
+        };
+        let journal = reopen();
+        (0..100).for_each(|id| append(&journal, id).expect("the disk works"));
+        let big = journal.producer().expect("there are few");
+        for id in 100..120 {
+            big.append(batch([id], 4000)).expect("there is room").wait().expect("the disk works");
+        }
+        journal.close().expect("the disk works");
+        let segments = place.segments();
+        let file = fs::File::options().write(true).open(&segments[1]).expect("it is there");
+        file.set_len(left).expect("it can be truncated");
+        let journal = reopen();
+        let lost = journal.recovery().report.damage.last().expect("it is reported");
+        let kind = if left == 0 { DamageKind::File } else { DamageKind::Changed };
+        assert_eq!((lost.kind, lost.first_offset), (kind, 50), "{segments:?}");
+        let (records, _) = read(&mut journal.reader_from_start());
+        let expected: Vec<u64> = (0..50).chain(lost.next_offset..120).collect();
+        assert_eq!(ids(&records), expected);
+        assert_eq!(lost.next_offset, 100);
+    }
+}
