@@ -4,6 +4,9 @@
 //! `topic`, `reason`, and `body`, or `body_base64` if it is not text. A line is durable before the journal's position
 //! passes its record. A crash may truncate a line; its record is then delivered or buried again, so an id may appear
 //! twice.
+//!
+//! Room for a line is reserved behind the end of the file, where the file system can do that. So a record that Kafka refuses
+//! does not stand still at the front of a spool that has filled its disk: nothing behind it could be delivered, and give room.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -14,6 +17,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use highwater_journal::Stored;
 
 use crate::sink::kafka::{Error, ErrorKind, Settings};
+
+/// How much room is reserved: for a record of the default `record_bytes_max`, 1 MiB, of which a line takes a third more, or
+/// twice as much if half of it has to be escaped.
+const RESERVED: u64 = 2 << 20;
 
 #[derive(Debug)]
 pub(super) struct DeadLetters {
@@ -31,6 +38,7 @@ impl DeadLetters {
         let mut options = OpenOptions::new();
         let mut file = options.read(true).append(true).create(true).open(path).map_err(failed)?;
         end_line(&mut file).map_err(failed)?;
+        reserve(&file);
         // The name has to be durable as well.
         if let Some(parent) = path.parent() {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -60,7 +68,14 @@ impl DeadLetters {
     }
 
     pub(super) fn sync(&mut self) -> Result<(), Error> {
-        self.file.sync_data().map_err(|error| self.failed(&error))
+        self.file.sync_data().map_err(|error| self.failed(&error))?;
+        reserve(&self.file);
+        Ok(())
+    }
+
+    /// Reserves room again, if there was none before.
+    pub(super) fn reserve(&self) {
+        reserve(&self.file);
     }
 }
 
@@ -78,6 +93,15 @@ pub(super) fn bury(
     let Stored { partition, offset, .. } = record;
     tracing::error!(partition, offset, "a record goes to the dead letters: {reason}");
     dead_letters.write(&settings.topic, record, reason)
+}
+
+/// Where that cannot be done, because there is no room or the file system does not reserve any, a letter takes what is free.
+fn reserve(file: &File) {
+    #[cfg(target_os = "linux")]
+    if let Ok(about) = file.metadata() {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let _ = fallocate(file, FallocateFlags::KEEP_SIZE, about.len(), RESERVED);
+    }
 }
 
 fn end_line(file: &mut File) -> io::Result<()> {
@@ -132,5 +156,35 @@ mod tests {
         let parsed: serde_json::Value = serde_json::from_str(lines[2]).expect("it is JSON");
         assert_eq!(parsed["body_base64"], "/wA=");
         std::fs::remove_file(&path).expect("it is there");
+    }
+
+    /// Purpose: on a disk that others have filled there is room for a dead letter of the size that records have at most, and
+    /// for another one once there was room in between.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_takes_a_letter() {
+        let place = std::env::temp_dir().join(format!("dead-letters-disk-{}", std::process::id()));
+        std::fs::create_dir_all(&place).expect("a directory for the test");
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(&place);
+        if !mount.output().is_ok_and(|output| output.status.success()) {
+            highwater_skip::skip("root", "mounting a tmpfs needs root");
+            return;
+        }
+        let body = vec![0xff; 1 << 20];
+        let record = Stored { offset: 7, partition: 3, time_us: 9, id: 10, body: &body };
+        let mut letters = DeadLetters::open(&place.join("dead")).expect("it opens");
+        let ballast = place.join("ballast");
+        let mut written = Vec::new();
+        for _ in 0..2 {
+            assert!(std::fs::write(&ballast, vec![0; 8 << 20]).is_err());
+            written.push(letters.write("t", &record, "refused").and_then(|()| letters.sync()));
+            std::fs::remove_file(&ballast).expect("it is there");
+            letters.reserve();
+        }
+        drop(letters);
+        let _ = std::process::Command::new("umount").arg("-l").arg(&place).output();
+        let _ = std::fs::remove_dir(&place);
+        assert!(written.iter().all(Result::is_ok), "{written:?}");
     }
 }

@@ -148,6 +148,7 @@ impl Run {
             Err(error) => return error.into(),
         };
         self.progress.sessions.fetch_add(1, Ordering::Relaxed);
+        self.dead_letters.reserve();
         self.reader = self.consumer.reader();
         self.is_at_end = false;
         let end = self.deliver(&session);
