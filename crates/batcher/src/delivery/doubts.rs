@@ -17,6 +17,9 @@ use super::arrived::{Place, Search, Sought, ends, search};
 use super::marks::Marks;
 use crate::sink::kafka::{Error, Settings};
 
+/// The place of a record that is done, if it is not known: no partition has this number.
+const NOWHERE: Place = (u32::MAX, 0);
+
 #[derive(Debug)]
 pub(super) struct Doubts {
     path: PathBuf,
@@ -29,6 +32,11 @@ pub(super) struct Doubts {
     denied: Option<String>,
     /// Records in the topic whose acknowledgement was not received.
     arrived: HashMap<u128, Place>,
+    /// Records that bypassed the journal, were given back to their workers, and are done: the journal will get them all the
+    /// same.
+    returned: HashSet<u128>,
+    /// The same, if it is not known whether they are in the topic.
+    returned_unknown: HashSet<u128>,
     /// In the topic, released, and not committed.
     passed: Vec<Place>,
     /// A failure to write the file was logged.
@@ -56,6 +64,8 @@ impl Doubts {
             are_any,
             denied: None,
             arrived: HashMap::new(),
+            returned: HashSet::new(),
+            returned_unknown: HashSet::new(),
             passed: Vec::new(),
             is_failing: false,
         }
@@ -74,10 +84,11 @@ impl Doubts {
     pub(super) fn resolve(
         &mut self,
         settings: &Settings,
-        ids: HashSet<u128>,
+        mut ids: HashSet<u128>,
         ends: impl Fn() -> bool,
     ) -> Result<(), Error> {
         self.arrived.clear();
+        ids.extend(&self.returned_unknown);
         if !ids.is_empty() {
             let sought = Sought { ids, settle: self.settle };
             let marks = self.is_marked.then_some(&self.marks);
@@ -86,8 +97,21 @@ impl Doubts {
                 Search::Denied(reason) => self.deny(reason, settings),
             }
         }
+        // Those that the journal gets later would not be among the next ids.
+        let arrived = &mut self.arrived;
+        let found = self.returned_unknown.drain().filter(|id| arrived.remove(id).is_some());
+        self.returned.extend(found);
         self.are_any = false;
         Ok(())
+    }
+
+    /// Records were given back to a worker that had bypassed the journal: their ids, and which of them are done.
+    pub(super) fn give_back(&mut self, ids: Vec<(u128, bool)>) {
+        for (id, is_done) in ids {
+            let returned = if is_done { &mut self.returned } else { &mut self.returned_unknown };
+            returned.insert(id);
+        }
+        self.end_session(false);
     }
 
     fn take_found(&mut self, found: HashMap<u128, Place>, settings: &Settings) {
@@ -113,9 +137,10 @@ impl Doubts {
         self.denied = Some(reason);
     }
 
-    /// The place in the topic of the record with this id, if it was found there. Each is taken once.
+    /// The place in the topic of the record with this id, if it is done: found there, or given back. Each is taken once.
     pub(super) fn take(&mut self, id: u128) -> Option<Place> {
-        if self.arrived.is_empty() { None } else { self.arrived.remove(&id) }
+        let place = if self.arrived.is_empty() { None } else { self.arrived.remove(&id) };
+        place.or_else(|| self.returned.remove(&id).then_some(NOWHERE))
     }
 
     /// Messages are sent from now on. A partition without a mark gets one at its end.
@@ -138,6 +163,8 @@ impl Doubts {
 
     /// Nothing more is sent. `is_clean`: all messages were answered.
     pub(super) fn end_session(&mut self, is_clean: bool) {
+        // The next process knows nothing of what was given back.
+        let is_clean = is_clean && self.returned.is_empty() && self.returned_unknown.is_empty();
         self.are_any = !is_clean;
         self.marks.is_clean = is_clean;
         self.store();

@@ -3,17 +3,14 @@
 //! One at a time. Unacknowledged records are sent again in the next session, after a search in the topic, like those of
 //! the journal. If Kafka refuses a request, its records are sent one by one.
 
-use std::sync::Arc;
-
 use highwater_journal::{Record, Stored};
 use rdkafka::error::KafkaError;
 
 use super::dead_letters::{DeadLetters, bury, too_large};
-use super::direct::Direct;
+use super::direct::{Direct, Given};
 use super::session::{End, Session, is_refused};
-use crate::receipt::Answer;
+use crate::Written;
 use crate::sink::kafka::{Error, Settings, bytes_alone, not_taken, unavailable};
-use crate::{Batch, Written};
 
 /// Messages of records from memory are numbered from here on.
 pub(super) const PASSING: usize = 1 << 62;
@@ -29,8 +26,7 @@ enum Fate {
 /// The batch that is being sent.
 #[derive(Debug)]
 pub(super) struct Passing {
-    batch: Arc<Batch>,
-    answer: Answer,
+    given: Given,
     fates: Vec<Fate>,
     /// No record before this one is unsent.
     sent_below: usize,
@@ -44,19 +40,10 @@ pub(super) struct Passing {
 impl Passing {
     /// The batch that has waited longest.
     pub(super) fn next(direct: &Direct) -> Option<Passing> {
-        let (batch, answer) = direct.take()?;
-        let left = batch.records();
+        let given = direct.take()?;
+        let left = given.batch.records();
         let fates = vec![Fate::Unsent; left];
-        Some(Passing {
-            batch,
-            answer,
-            fates,
-            sent_below: 0,
-            open: 0,
-            left,
-            is_single: false,
-            dead: 0,
-        })
+        Some(Passing { given, fates, sent_below: 0, open: 0, left, is_single: false, dead: 0 })
     }
 
     /// Records sent and not answered.
@@ -71,7 +58,7 @@ impl Passing {
     /// The ids of the records that are not known to be in the topic.
     pub(super) fn ids(&self) -> impl Iterator<Item = (usize, u128)> {
         let undone = self.fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Done);
-        undone.filter_map(|(index, _)| Some((index, self.batch.get(index)?.id)))
+        undone.filter_map(|(index, _)| Some((index, self.given.batch.get(index)?.id)))
     }
 
     /// The record to send next.
@@ -108,12 +95,27 @@ impl Passing {
 
     /// All of it is delivered. Returns the number of records, bytes and dead letters.
     pub(super) fn finish(self) -> (u64, u64, u64) {
-        let Passing { batch, answer, dead, .. } = self;
+        let Passing { given: Given { batch, answer, .. }, dead, .. } = self;
         let size = (batch.records() as u64, batch.body_bytes() as u64);
         // Its memory is reused.
         drop(batch);
         answer.resolve(Ok(Written::default()));
         (size.0, size.1, dead)
+    }
+
+    /// Whether it has waited long enough for a Kafka that has failed.
+    pub(super) fn is_late(&self) -> bool {
+        self.given.is_late()
+    }
+
+    /// Gives it back to its worker, after the end of a session. Returns the records' ids, and which of them are done; and the
+    /// number of dead letters.
+    pub(super) fn give_back(self) -> (Vec<(u128, bool)>, u64) {
+        let Passing { given, fates, dead, .. } = self;
+        let fates = fates.into_iter().map(|fate| fate == Fate::Done);
+        let ids = given.batch.iter().map(|record| record.id).zip(fates).collect();
+        given.give_back();
+        (ids, dead)
     }
 
     /// Sends as many records as allowed.
@@ -164,7 +166,7 @@ impl Passing {
 
     /// The record as the journal would return it.
     fn stored(&self, index: usize) -> Option<Stored<'_>> {
-        let Record { partition, time_us, id, body } = self.batch.get(index)?;
+        let Record { partition, time_us, id, body } = self.given.batch.get(index)?;
         Some(Stored { offset: 0, partition, time_us, id, body })
     }
 

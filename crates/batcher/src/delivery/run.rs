@@ -122,6 +122,7 @@ impl Run {
                 End::Trouble(error) => error,
             };
             self.progress.say(Some(error.to_string()));
+            self.give_back();
             self.tell_oldest();
             if self.progress.delivered() > before {
                 pause = PAUSE_MIN;
@@ -131,6 +132,16 @@ impl Run {
             }
             pause = (pause * 2).min(self.options.pause_max);
         }
+    }
+
+    /// Kafka has failed: gives back what has bypassed the journal and waits for it.
+    fn give_back(&mut self) {
+        if let Some(passing) = self.passing.take_if(|passing| passing.is_late()) {
+            let (ids, dead) = passing.give_back();
+            self.doubts.give_back(ids);
+            self.progress.dead.fetch_add(dead, Ordering::Release);
+        }
+        self.direct.give_back();
     }
 
     /// Delivers with one producer, until it cannot go on.
@@ -196,13 +207,18 @@ impl Run {
             let stop = Arc::clone(&self.stop);
             let ends = move || stop.until().is_some_and(|until| Instant::now() >= until);
             self.doubts.resolve(&self.settings, ids, ends)?;
-            if let Some(passing) = &mut self.passing {
-                let found: Vec<_> =
-                    passing.ids().filter(|(_, id)| self.doubts.take(*id).is_some()).collect();
-                found.into_iter().for_each(|(index, _)| passing.done(index));
-            }
+            self.pass_over();
         }
         self.doubts.begin_session(&self.settings)
+    }
+
+    /// Records of the batch from memory that are known to be in the topic are not sent.
+    fn pass_over(&mut self) {
+        if let Some(passing) = &mut self.passing {
+            let found: Vec<_> =
+                passing.ids().filter(|(_, id)| self.doubts.take(*id).is_some()).collect();
+            found.into_iter().for_each(|(index, _)| passing.done(index));
+        }
     }
 
     fn deliver(&mut self, session: &Session) -> End {
@@ -221,6 +237,7 @@ impl Run {
         // Before the journal is read to its end: records that the worker appended earlier go first.
         if self.passing.is_none() && !session.is_single {
             self.passing = Passing::next(&self.direct);
+            self.pass_over();
         }
         let read = self.fill(session)?;
         if self.window.is_unsynced() {
@@ -239,7 +256,11 @@ impl Run {
         } else if self.window.open() + self.passing_open() > 0
             && let Some(trouble) = session.trouble()
         {
-            self.progress.say(Some(format!("Kafka at {}: {trouble}", self.settings.brokers)));
+            let trouble = format!("Kafka at {}: {trouble}", self.settings.brokers);
+            self.progress.say(Some(trouble.clone()));
+            if self.passing.as_ref().is_some_and(Passing::is_late) {
+                return Err(unavailable(trouble).into());
+            }
         }
         if !self.window.is_unsynced() {
             self.let_go();

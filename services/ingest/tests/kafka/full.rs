@@ -134,3 +134,41 @@ fn a_stop_that_loses_records() {
     process.signal("TERM");
     assert_eq!(process.wait().code(), Some(1));
 }
+
+/// Purpose: what has bypassed a full disk does not stay in memory when Kafka fails. Once there is room it goes to the disk, and
+/// is in the topic once, whether or not Kafka had it already. (It stayed where it was until Kafka was back, or was lost.)
+#[test]
+fn kafka_fails_while_the_disk_is_full() {
+    let Some(disk) = small_disk("6m") else { return };
+    let Some(mut own) = Own::start("") else { return };
+    let (url, topic, data) = (own.url(), unique("both-fail"), disk.path().join("data"));
+    let flags = flags(&url, &topic, &data);
+    let mut gateway = start(0, &flags);
+    let mut client = gateway.connect();
+    let mut accepted = Vec::new();
+    let mut post = |numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            assert_eq!(client.call("POST", "/e", "", body(number)).status, 202);
+            accepted.push(number);
+        }
+        accepted.clone()
+    };
+    post(0..20);
+    let ballast = disk.path().join("ballast");
+    assert!(std::fs::write(&ballast, vec![0; 8 << 20]).is_err());
+    let all = post(20..60);
+    eventually("all is delivered", || records(&gateway, "delivered") == all.len() as u64);
+    // What it is sent from now on may arrive or not.
+    own.hang();
+    let all = post(60..80);
+    std::fs::remove_file(&ballast).expect("it is there");
+    own.kill();
+    eventually("all is on the disk", || records(&gateway, "durable") == all.len() as u64);
+    gateway.signal("KILL");
+    gateway.wait();
+    own.restart();
+    let gateway = start(0, &flags);
+    eventually("all is delivered", || gateway.metric("highwater_ingest_pending") == 0.0);
+    gateway.stop();
+    check(&url, &topic, &all);
+}
