@@ -80,7 +80,9 @@ fn of_kubernetes() -> Handed {
     let workload = all.iter().find(|document| document["kind"] == "Deployment").expect("pods");
     let pod = &workload["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
-    let given = list(&container["env"]).map(|given| (text(&given["name"]), text(&given["value"])));
+    // What comes from a secret has no value here.
+    let given = list(&container["env"]).filter(|given| given["value"].is_string());
+    let given = given.map(|given| (text(&given["name"]), text(&given["value"])));
     let mut variables: BTreeMap<String, String> = given.collect();
     for flag in list(&container["args"]).map(text) {
         let (name, value) = flag.split_once('=').expect("a flag with a value");
