@@ -32,7 +32,7 @@ configure() {
   sed -e "s|listen 8080 |listen 127.0.0.1:$port |" -e "s|/tmp/nginx|$dir|g" -e "s|/dev/stderr|$dir/error.log|" \
     -e "s|listen 8081;|listen 127.0.0.2:$port;|" "$root/deploy/nginx/nginx.conf" >"$dir/nginx.conf"
   case ${HW_NGINX_KEEP:-on} in
-    off) sed -i 's|proxy_set_header Connection "";|proxy_set_header Connection close;|' "$dir/nginx.conf" ;;
+    off) sed -i 's|proxy_set_header Connection $connection_upgrade;|proxy_set_header Connection close;|' "$dir/nginx.conf" ;;
     plain) sed -i -E '/^ +(proxy_(http_version|set_header|next_upstream|connect)|zone |least_conn|keepalive 1024)/d' "$dir/nginx.conf" ;;
   esac
   # Workers of a server that root started change to another user, who cannot reach every folder.

@@ -151,12 +151,22 @@ fn nginx_takes_its_configuration() {
     let config = config.replace("listen 8081;", &format!("listen 127.0.0.1:{status};"));
     let output = check(&config);
     assert!(output.status.success(), "{}", said(&output));
+    let (before, example) = config.split_once("#location /feed {").expect("the example");
+    let (example, after) = example.split_once("#}").expect("its end");
+    let example = format!("location /feed {{{}}}", example.replace('#', ""));
+    let output = check(&format!("{before}{example}{after}"));
+    assert!(output.status.success(), "the example for WebSockets: {}", said(&output));
     let broken = check(&config.replace("least_conn;", "least_con;"));
     assert!(said(&broken).contains("least_con"), "{}", said(&broken));
     assert!(!broken.status.success(), "a slip is seen");
-    for habit in
-        ["worker_processes auto;", "keepalive 1024;", "least_conn;", "proxy_http_version 1.1;"]
-    {
+    for habit in [
+        "worker_processes auto;",
+        "keepalive 1024;",
+        "least_conn;",
+        "proxy_http_version 1.1;",
+        // `$host` has no port, and an Origin has: same-origin requests would get 403.
+        "proxy_set_header Host $http_host;",
+    ] {
         assert!(config.contains(habit), "{habit} is missing");
     }
     // It is of no use any more, and harmless.
