@@ -69,6 +69,7 @@ fn configurations_find_their_targets() {
             "labels": {
                 "__meta_kubernetes_namespace": "default",
                 "__meta_kubernetes_pod_name": "highwater-search-1",
+                "__meta_kubernetes_pod_label_app_kubernetes_io_name": "highwater-search",
                 "__meta_kubernetes_pod_container_port_name": port,
                 "__meta_kubernetes_pod_annotation_prometheus_io_scrape": scrape,
             },
@@ -92,10 +93,8 @@ fn configurations_find_their_targets() {
     let kept: Vec<&Value> = kept.map(|target| &target["labels"]).collect();
     assert_eq!(kept.len(), 1, "{found:#}");
     assert_eq!(kept[0]["instance"], "10.0.0.1:9090");
-    assert_eq!(
-        (&kept[0]["namespace"], &kept[0]["pod"]),
-        (&"default".into(), &"highwater-search-1".into())
-    );
+    let named = ["namespace", "pod", "service"].map(|label| &kept[0][label]);
+    assert_eq!(named, ["default", "highwater-search-1", "highwater-search"]);
 }
 
 /// A file of this test's own.
