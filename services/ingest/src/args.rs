@@ -69,12 +69,12 @@ pub struct IngestArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = property)]
     pub kafka_property: Vec<(String, String)>,
 
-    /// How many partitions records are spread over, by their Record-Key or in turns [default: as many as the topic has with
+    /// Number of partitions over which records are spread, by Record-Key or in turn [default: those of the topic with
     /// --sink kafka, else 1]
     #[arg(long, value_name = "N", value_parser = number(1..=PARTITIONS_MAX))]
     pub partitions: Option<u32>,
 
-    /// Most bytes of records in a batch
+    /// Maximum size of the records in a batch
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size(1024..=RECORD_BYTES_MAX))]
     pub batch_bytes: u64,
 
@@ -88,11 +88,11 @@ pub struct IngestArgs {
           value_parser = duration(Duration::from_millis(100)..=Duration::from_secs(600)))]
     pub ack_timeout: Duration,
 
-    /// Most memory for batches, per worker; beyond it 503
+    /// Maximum memory for batches, per worker; beyond it 503
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size((64 << 10)..=(1 << 40)))]
     pub memory_max: u64,
 
-    /// Most bytes of the journal on the disk; beyond it 503 [default: the whole disk]
+    /// Maximum size of the journal on the disk; beyond it 503 [default: the whole disk]
     #[arg(long, value_name = "SIZE", value_parser = size((16 << 20)..=(1 << 50)))]
     pub data_max: Option<u64>,
 

@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", requires = "metrics")]
     metric: Option<Selector>,
 
-    /// A Prometheus server to ask instead
+    /// A Prometheus server to query instead
     #[arg(long, value_name = "URL", value_parser = url, requires = "query")]
     prometheus: Option<Uri>,
 
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "auto|ebpf|nft|iptables", default_value = "auto", value_parser = mechanism())]
     pub(crate) mechanism: GateChoice,
 
-    /// Largest number of connections at once; auto lets --limiter find it
+    /// Maximum number of connections at once; auto lets --limiter find it
     #[arg(long, value_name = "auto|N", default_value = "auto", allow_negative_numbers = true, value_parser = limit_or_auto)]
     limit: Limited,
 

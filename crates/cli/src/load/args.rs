@@ -84,12 +84,12 @@ Exit status:
   4  answers were not what --expect-… or the mix expects
 The report is printed in any case; standard error says why the status is not 0.")]
 pub(crate) struct Args {
-    /// Where to send requests: http://HOST:PORT/PATH or https://; ws:// and wss:// with --ws. Several of one host are
-    /// sent in turn.
+    /// Where to send requests: http://HOST:PORT/PATH or https://; ws:// and wss:// with --ws. Several URLs of one
+    /// host are requested in turn.
     #[arg(required = true, value_name = "URL")]
     pub(crate) urls: Vec<String>,
 
-    /// Users of a closed loop; in an open loop, connections at most [default: 64; open loop with
+    /// Users of a closed loop, or maximum number of connections of an open loop [default: 64; open loop with
     /// --close: 8192].
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub(crate) connections: Option<u32>,
@@ -98,12 +98,12 @@ pub(crate) struct Args {
     #[arg(short, long, value_parser = parse_rate)]
     pub(crate) rate: Option<f64>,
 
-    /// Open loop: how requests follow each other.
+    /// Open loop: the distribution of arrival times.
     #[arg(long, value_enum, default_value_t = Arrivals::Uniform, requires = "rate")]
     pub(crate) arrivals: Arrivals,
 
-    /// Open loop: number of requests at one instant, at the same rate. A client that sends one by one wakes up
-    /// for each request, which costs it more than the request.
+    /// Open loop: number of requests sent at one instant, at the same rate. A client that sends them one by one
+    /// wakes up for each, which costs it more than the request.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(BURST_MAX)))]
     pub(crate) burst: u32,
 
@@ -156,7 +156,7 @@ pub(crate) struct Args {
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
 
-    /// Request body; @FILE: that file, as it is; @@ for an @ at the beginning.
+    /// Request body; @FILE: the content of that file; @@ for an @ at the beginning.
     #[arg(long, conflicts_with = "body_file")]
     pub(crate) body: Option<String>,
 
@@ -189,7 +189,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) http2: bool,
 
-    /// HTTP/2: requests on a connection at a time; a closed loop has so many users on each.
+    /// HTTP/2: concurrent requests per connection; in a closed loop, users per connection.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "http2", value_parser = clap::value_parser!(u32).range(1..=i64::from(STREAMS_MAX)))]
     pub(crate) streams: u32,
 
@@ -201,7 +201,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "ws")]
     pub(crate) binary: bool,
 
-    /// WebSocket: connections to hold open besides, on which nothing is said.
+    /// WebSocket: number of additional connections to hold open and idle.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "ws", value_parser = clap::value_parser!(u32).range(0..=i64::from(CONNECTIONS_MAX)))]
     pub(crate) idle: u32,
 
@@ -221,11 +221,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "A[-B]", value_parser = parse_sources)]
     pub(crate) source: Option<Sources>,
 
-    /// How bytes are moved.
+    /// I/O interface of the client.
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub(crate) transport: Transport,
 
-    /// Length of one point of the JSON's series, which begins behind the warm-up, and of one interval of --hlog.
+    /// Interval between points of the JSON's series, which begins after the warm-up, and of --hlog.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
     pub(crate) series: Duration,
 
@@ -249,7 +249,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "json")]
     pub(crate) chart: bool,
 
-    /// Draw no live line.
+    /// Do not draw the live progress line.
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }

@@ -147,10 +147,10 @@ settings! {
         /// At most 16. If it is empty, the server listens only on the sockets that the process was started with; without
         /// any of those, on 127.0.0.1:8080.
         listen: Vec<Listen> = Vec::new() => text("ADDRESS[,OPTION]").several("127.0.0.1:8080, or inherited sockets"),
-            "Where to serve: IP:PORT or unix:PATH; again for more";
+            "Where to listen: IP:PORT or unix:PATH; repeat for more";
 
         tls_cert: Vec<PathBuf> = Vec::new() => file().several("none"),
-            "Certificate chain in PEM, for listeners with the option tls; again for more, chosen by name (SNI)";
+            "Certificate chain in PEM, for listeners with the option tls; repeat for more, chosen by name (SNI)";
 
         /// One for each of `tls_cert`, in the same order.
         tls_key: Vec<PathBuf> = Vec::new() => file().several("none"),
@@ -160,7 +160,7 @@ settings! {
             "Oldest version of TLS; older clients fail the handshake";
 
         tls_client_ca: Option<PathBuf> = None => file().optional("none: clients are not asked for certificates"),
-            "Authorities in PEM that issue certificates of clients";
+            "Authorities in PEM that issue client certificates";
 
         /// Only with `tls_client_ca`: without it, no client is asked, and the server does not start.
         tls_client_auth: Option<ClientAuth> = None => choice().optional("required"),
@@ -193,13 +193,13 @@ settings! {
 
         /// Over all workers. The range ends at sixteen times the kernel's default bound of descriptors in a process.
         connections_max: Option<u32> = None => number(1..=1 << 24).optional("what the descriptors allow"),
-            "Most connections open at once";
+            "Maximum number of open connections";
 
         /// Over all workers. A client is an address, or of IPv6 a network of 64 bits; trusted proxies and the peers of Unix
         /// sockets have no limit, and behind a header of the PROXY protocol the client is the one that it names. A
         /// connection beyond it is reset when it is accepted.
         connections_per_client: Option<u32> = None => number(1..=1 << 24).or("off"),
-            "Most connections open at once from one address, or IPv6 network of 64 bits; further ones are reset; or off";
+            "Maximum number of open connections per address (or IPv6 /64 network); further ones are reset; or off";
 
         /// `None` for the best way that the machine allows.
         shed: Option<Shed> = None => choice().optional("kernel if the machine allows it, else accept"),
@@ -212,11 +212,11 @@ settings! {
             "How the kernel refuses: with a reset, silently, or with resets until they cost too much";
 
         refuse: Refuse = Refuse::Auto => choice(),
-            "What is refused under overload: auto refuses requests where connections are reused, as behind proxies";
+            "What to refuse under overload; auto refuses requests where connections are reused, such as behind proxies";
 
         /// [`Router::fair_by`](crate::Router::fair_by) tells clients apart by something else.
         fair: Fair = Fair::Address => choice(),
-            "Who gets an equal share while more is asked than can be done: nobody, or each client's address";
+            "Whether each client address gets an equal share during an overload";
 
         /// Without any, the fields are not looked at.
         trusted_proxies: TrustedProxies = TrustedProxies::default() => text("CIDR|unix[,...]").described("none"),
@@ -224,16 +224,16 @@ settings! {
 
         /// The client's next connection may reach another server.
         refuse_close: bool = false => switch(),
-            "Whether a request refused for load also closes its connection: for connection-level load balancers";
+            "Whether refusing a request under load also closes its connection; for connection-level load balancers";
 
         /// `None` for never: see `docs/behind-a-proxy.md` first.
         unready_after: Option<Duration> = None => time(TIMEOUT).or("off"),
-            "/readyz answers 503 after an overload of this length, until there was none for as long; or off";
+            "Duration of an overload after which /readyz answers 503, until it has been over for as long; or off";
 
         /// Over all workers; `None` is auto. A number counts connections until their request is answered, whatever their
         /// handlers wait for.
         connection_limit: Option<u32> = None => number(1..=LIMIT_MAX).or("auto"),
-            "Most connections with work at the same time; auto lets --limiter find the number";
+            "Maximum number of connections with work at the same time; auto lets --limiter find it";
 
         limiter: Option<Limiter> = None => choice().optional("gradient, or fixed with a --connection-limit"),
             "How the limit is found";
@@ -246,10 +246,10 @@ settings! {
         /// Four times the cost of a request, if that is longer. Below the range, the scheduler's own hiccups would count as
         /// overload; above it, no request can be served in time.
         queue_target: Duration = ms(10) => time(ms(1)..=s(10)),
-            "How long a request may wait in the queue while more requests arrive than are answered";
+            "How long a request may wait in the queue during an overload";
 
         deadline_max: Duration = s(60) => time(TIMEOUT),
-            "Longest deadline that a client may set; a longer one is cut to this";
+            "Longest deadline that a client may set; longer ones are shortened to this";
 
         /// The bounds of each connection.
         limits: Limits = Limits::default(), {
@@ -280,18 +280,18 @@ settings! {
 
         /// `None` never probes. The kernel counts whole seconds.
         tcp_keep_alive: Option<Duration> = Some(s(60)) => time(s(1)..=s(3600)).or("off"),
-            "Silence after which a client is probed; after as long again it is disconnected; or off";
+            "Silence after which a client is probed; after the same time again it is disconnected; or off";
 
         /// A body that would be collected beyond it is answered 503 with `Retry-After`; one that is streamed to its
         /// handler is read in smaller portions. Requests without a body, and bodies that arrive with their heads, are not
         /// affected. The memory is that of the machine or the control group. The range begins at one body of the default size.
         body_memory_max: Option<u64> = None => size(1 << 20..=1 << 40).optional("a quarter of the memory"),
-            "Most memory for request bodies, over all connections; beyond it 503";
+            "Maximum memory for request bodies, over all connections; beyond it 503";
 
         /// Up to 32 start as jobs come; more start while jobs wait and the running ones block rather than compute
         /// ([`blocking`](crate::blocking)).
         pool_threads: NonZeroUsize = at_most(512) => number(NonZeroUsize::MIN..=at_most(65_536)),
-            "Most threads for handlers that block; they start when jobs wait, and end when idle";
+            "Maximum number of threads for blocking handlers; they start when jobs wait, and end when idle";
 
         /// Then they are cut.
         drain_timeout: Duration = s(10) => time(Duration::ZERO..=s(3600)),

@@ -109,7 +109,7 @@ impl Hooks {
         if self.ended.recv_timeout(self.stop_time_max) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::error!(
                 instead = "run what blocks in tokio::task::spawn_blocking",
-                "a stop hook or background task blocks its thread, and is left behind",
+                "a stop hook or background task blocked its thread and was abandoned",
             );
         }
     }
@@ -174,7 +174,7 @@ impl Life {
             if !watched.is_finished() {
                 tracing::warn!(
                     task = name,
-                    "a background task has not ended with the drain, and is dropped"
+                    "a background task was still running after the drain and was dropped"
                 );
                 body.abort();
             }

@@ -248,7 +248,7 @@ impl Workers {
             } else {
                 tracing::warn!(
                     instead = "a handler that takes long belongs in blocking(…)",
-                    "a worker does not end, and is left behind",
+                    "a worker did not stop and was abandoned",
                 );
             }
         }

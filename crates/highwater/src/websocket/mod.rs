@@ -39,8 +39,8 @@
 //! | resets | the client does not answer a close frame | [`close_timeout`](WebSocketUpgrade::close_timeout), 5 s |
 //!
 //! An open WebSocket is neither load nor demand for admission while its handler waits. A limit of its route that is a number
-//! ([`Handler::concurrency_limit`](crate::Handler::concurrency_limit)) counts it until its end. Extensions, compression
-//! among them, are not spoken.
+//! ([`Handler::concurrency_limit`](crate::Handler::concurrency_limit)) counts it until its end. Extensions, including
+//! compression, are not supported.
 
 mod broadcast;
 mod driver;

@@ -123,9 +123,9 @@ impl Drop for Reloader {
 
 fn reload(shared: &Shared) {
     match shared.reload() {
-        Ok(()) => tracing::info!("the certificates were read again; new connections get them"),
+        Ok(()) => tracing::info!("certificates reloaded; new connections use them"),
         Err(reason) => {
-            tracing::warn!(reason, "the certificates cannot be replaced; those before stay in use");
+            tracing::warn!(reason, "the certificates could not be reloaded; the previous ones stay in use");
         }
     }
 }

@@ -102,6 +102,6 @@ pub(super) fn report_full(connections: u32) {
         WARN,
         connections,
         instead = "raise connections-max, or the limit of descriptors that it follows from",
-        "a worker has as many connections as it may: idle ones are closed, and others wait",
+        "a worker has its maximum number of connections: idle ones are closed, and new ones wait",
     );
 }
