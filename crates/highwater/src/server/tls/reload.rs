@@ -125,7 +125,10 @@ fn reload(shared: &Shared) {
     match shared.reload() {
         Ok(()) => tracing::info!("certificates reloaded; new connections use them"),
         Err(reason) => {
-            tracing::warn!(reason, "the certificates could not be reloaded; the previous ones stay in use");
+            tracing::warn!(
+                reason,
+                "the certificates could not be reloaded; the previous ones stay in use"
+            );
         }
     }
 }
