@@ -77,7 +77,7 @@ pub struct Http2Limits {
     /// Bytes of answers that wait for the client's windows, from which on new streams are refused. 16 MiB: several
     /// pages of pictures.
     pub unsent_max: usize,
-    /// Streams that a client may reset, or have reset by its mistakes, before they are answered: so many per second on
+    /// Streams that a client may reset, or have reset by its mistakes, before their answers are sent: so many per second on
     /// average, and [`Http2Limits::streams_max`] more at once (CVE-2023-44487, CVE-2025-8671). 100.
     pub resets_per_second: u32,
     /// Frames that carry no request and no content (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, empty DATA, unknown ones):

@@ -50,6 +50,20 @@ fn rapid_reset() {
     assert_eq!(scene.handled.iter().filter(|line| line.starts_with("reset")).count() as u32, burst);
 }
 
+/// Purpose: it makes no difference whether the answer was given at once, as long as the client has kept it from being sent.
+#[test]
+fn rapid_reset_of_answers_that_are_not_sent() {
+    let mut scene = Scene::silent();
+    scene.greet(&[Setting::InitialWindowSize(0)]);
+    let taken = until_closed(&mut scene, 10_000, |scene, n| {
+        let mut bytes = scene.request(2 * n + 1, "GET", "/large", true);
+        encode::reset(2 * n + 1, highwater_core::http2::ErrorCode::CANCEL, &mut bytes);
+        bytes
+    });
+    assert_eq!(taken, scene.limits.http2.streams_max + scene.limits.http2.resets_per_second);
+    assert!(ends_with(&scene, CALM), "{:?}", scene.seen.last());
+}
+
 /// Purpose: making the server reset its streams counts the same (CVE-2025-8671).
 #[test]
 fn made_to_reset() {
@@ -176,4 +190,20 @@ fn answers_behind_closed_windows() {
     assert_eq!(refused, 89, "eleven answers of 100 kB exceed the bound");
     assert!(scene.server.allocated() < 1_200_000, "{}", scene.server.allocated());
     assert!(!scene.link.is_ending());
+}
+
+/// Purpose: a client that reads slowly, and asks for more meanwhile than the server keeps for it, has reset nothing: its
+/// requests are refused, and the connection goes on. One that goes on for too long has sent too many frames for nothing.
+#[test]
+fn refusals_for_unsent_content() {
+    let mut limits = Limits::default();
+    limits.http2.unsent_max = 50_000;
+    let mut scene = Scene::with(limits);
+    scene.greet(&[Setting::InitialWindowSize(0)]);
+    scene.get(1, "/large");
+    let taken = until_closed(&mut scene, 20_000, |scene, n| {
+        scene.request(2 * n + 3, "GET", "/large", true)
+    });
+    assert!((9_000..11_000).contains(&taken), "{taken}");
+    assert!(ends_with(&scene, CALM), "{:?}", scene.seen.last());
 }

@@ -155,7 +155,9 @@ impl State {
             self.calm.control(now, &limits.http2)?;
             return Ok(Found::Wait);
         };
-        if self.streams[index].reply != Reply::Given {
+        // An answer that the client's windows hold back has cost as much as one that is not given yet.
+        let stream = &self.streams[index];
+        if stream.reply != Reply::Given || stream.unsent.is_some() {
             self.calm.reset(now, &limits.http2)?;
         }
         self.remove(link, index, now);
@@ -197,8 +199,9 @@ impl State {
         if matches!(self.going, Going::Final(_)) {
             return Ok(Found::Wait); // The peer knows that it is not served.
         }
-        if self.is_crowded(limits) {
-            return self.refuse_stream(link, id, limits, now);
+        let has_place = self.streams.len() < limits.http2.streams_max as usize;
+        if !has_place || self.unsent > limits.http2.unsent_max {
+            return self.refuse_stream(link, id, has_place, limits, now);
         }
         let wrong = |reason| Err(Error::stream(id, ErrorCode::PROTOCOL_ERROR, reason));
         let head = match decoded {
@@ -215,22 +218,20 @@ impl State {
         Ok(self.open(id, head, is_last, limits, now))
     }
 
-    /// Whether there are as many streams, or as much content waits for the peer, as may be.
-    fn is_crowded(&self, limits: &Limits) -> bool {
-        self.streams.len() >= limits.http2.streams_max as usize
-            || self.unsent > limits.http2.unsent_max
-    }
-
-    /// The stream is not served, and its request can be sent again.
+    /// The stream is not served, and its request can be sent again. It `has_place` if only what waits for the client's
+    /// windows is too much.
     fn refuse_stream<'i>(
         &mut self,
         link: &mut Link,
         id: u32,
+        has_place: bool,
         limits: &Limits,
         now: Instant,
     ) -> Result<Found<'i>> {
         self.report.refused += 1;
-        if self.is_settled || now >= self.settled_by {
+        if has_place {
+            self.calm.control(now, &limits.http2)?; // No setting says so: it cannot know.
+        } else if self.is_settled || now >= self.settled_by {
             self.calm.reset(now, &limits.http2)?; // Before, it could not know.
         }
         self.send_reset(link, id, ErrorCode::REFUSED_STREAM);
