@@ -485,6 +485,17 @@ fn drain_in_two_steps() {
     scene.flush();
     assert_eq!(scene.take(), ["HEADERS 1 200", "DATA 1 4 end", "closed"]);
 
+    // What ends the connection afterwards names no later stream (RFC 9113 §6.8).
+    let mut scene = Scene::open();
+    scene.get(1, "/later");
+    let Scene { server, link, now, .. } = &mut scene;
+    server.drain(link, *now);
+    scene.receive(&Scene::frame(6, 1, 0, b"draining"));
+    scene.take();
+    scene.get(3, "/");
+    scene.receive(&Scene::frame(6, 0, 1, b"12345678"));
+    assert_eq!(scene.take(), ["GOAWAY 1 PROTOCOL_ERROR", "closed"]);
+
     // A client that does not answer is given a moment.
     let mut scene = Scene::open();
     let Scene { server, link, now, .. } = &mut scene;
@@ -525,6 +536,26 @@ fn eof() {
     scene.respond(3, 200, b"cut");
     scene.flush();
     assert_eq!(scene.take().last().map(String::as_str), Some("closed"));
+}
+
+/// Purpose: requests that wait behind a full output are answered, also if the client has finished sending meanwhile.
+#[test]
+fn eof_behind_a_full_output() {
+    const REQUESTS: u32 = 1_500;
+    let mut scene = Scene::open();
+    scene.limits.output_max = 4096;
+    let requests: Vec<u8> =
+        (0..REQUESTS).flat_map(|n| scene.request(2 * n + 1, "GET", "/", true)).collect();
+    scene.link.on_eof();
+    scene.receive(&requests);
+    for _ in 0..100 {
+        if scene.seen.last().is_some_and(|line| line == "closed") {
+            break;
+        }
+        scene.read_on();
+    }
+    assert_eq!(scene.seen.pop().as_deref(), Some("closed"));
+    assert_eq!(scene.content.len(), REQUESTS as usize);
 }
 
 /// Purpose: a body that is collected is bounded by its route, and what an idle connection keeps is little.

@@ -289,6 +289,8 @@ impl Scratch {
         let (mut method, mut is_tunnel) = (Method::Other, false);
         if is_too_large {
             refused = Some(Reject::HeaderTooLarge); // What is missing may be behind the limit.
+            let token = self.facts.method.map(|at| part(&self.bytes, at));
+            method = token.map_or(method, Method::from_token); // The answer to HEAD has no content.
         } else if !self.facts.is_trailers {
             let checked = self.line(limits)?;
             method = checked.0;

@@ -113,7 +113,9 @@ impl Protocol for Connection {
     fn flush(&mut self, link: &mut Link, limits: &Limits, now: Instant) {
         let state = &mut self.state;
         state.send_waiting(link, limits, now);
-        let is_last = matches!(state.going, Going::Final(_)) || link.is_eof();
+        // Requests may wait behind a full output.
+        let has_all = link.is_eof() && link.carry().is_empty();
+        let is_last = matches!(state.going, Going::Final(_)) || has_all;
         if is_last && state.streams.is_empty() && !link.is_ending() {
             link.end(false);
         }

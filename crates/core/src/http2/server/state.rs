@@ -192,7 +192,11 @@ impl State {
     pub(super) fn fail(&mut self, link: &mut Link, error: Error) {
         if !link.is_ending() {
             let debug = error.reason.as_bytes();
-            encode::go_away(self.opened, error.code, debug, link.output());
+            let last = match self.going {
+                Going::Final(last) => last, // It must not rise (RFC 9113 §6.8).
+                Going::No | Going::Announced(_) => self.opened,
+            };
+            encode::go_away(last, error.code, debug, link.output());
             link.end(false);
         }
         self.report.farewell.get_or_insert(Farewell::Error(error.code.name().unwrap_or("unknown")));
