@@ -120,6 +120,40 @@ fn floods() {
     }
 }
 
+/// Purpose: a client that opens its windows by a byte at a time makes many small frames of its answers, and these do not pay
+/// for that (CVE-2019-9511).
+#[test]
+fn windows_that_are_opened_by_a_byte() {
+    let open = |n: u32| Scene::frame(4, 0, 0, &[&[0, 4][..], &(n + 1).to_be_bytes()].concat());
+    let mut scene = Scene::with(Limits::default());
+    scene.greet(&[Setting::InitialWindowSize(0)]);
+    for n in 0..scene.limits.http2.streams_max {
+        scene.get(2 * n + 1, "/large");
+    }
+    let taken = until_closed(&mut scene, 20_000, |scene, n| {
+        scene.seen.clear();
+        open(n)
+    });
+    assert!((9_000..11_000).contains(&taken), "{taken}");
+    assert!(ends_with(&scene, CALM), "{:?}", scene.seen.last());
+
+    // The same where a handler gives as much as the window allows, before it opens or behind that.
+    for is_sent_at_once in [false, true] {
+        let mut scene = Scene::silent();
+        scene.greet(&[Setting::InitialWindowSize(0)]);
+        scene.get(1, "/later");
+        scene.begin_stream(1);
+        let taken = until_closed(&mut scene, 20_000, |scene, n| {
+            if !is_sent_at_once || n > 0 {
+                scene.push(1, b"x");
+            }
+            open(n)
+        });
+        assert!((9_000..11_000).contains(&taken), "{is_sent_at_once}: {taken}");
+        assert!(ends_with(&scene, CALM), "{is_sent_at_once}: {:?}", scene.seen.last());
+    }
+}
+
 /// Purpose: a client that pings and reads nothing is not read any further once the output is full.
 #[test]
 fn answers_that_nobody_reads() {

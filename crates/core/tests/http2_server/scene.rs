@@ -210,6 +210,21 @@ impl Scene {
         stream.respond(status, DATE, limits, *now, |_| {}, Payload::Bytes(content));
     }
 
+    /// An answer begins whose content follows.
+    pub(crate) fn begin_stream(&mut self, id: u32) {
+        let Scene { server, link, limits, now, .. } = self;
+        let mut stream = server.stream(link, StreamId(id));
+        stream.respond(200, DATE, limits, *now, |_| {}, Payload::Stream(None));
+        self.flush();
+    }
+
+    /// A piece of its content.
+    pub(crate) fn push(&mut self, id: u32, piece: &[u8]) {
+        let mut stream = self.server.stream(&mut self.link, StreamId(id));
+        stream.push_body(piece).expect("no length was said");
+        self.flush();
+    }
+
     /// The end of a turn: what is to be sent is sent, and read.
     pub(crate) fn flush(&mut self) {
         let Scene { server, link, limits, now, .. } = self;

@@ -81,6 +81,14 @@ impl State {
         fits
     }
 
+    /// Whether the last frame of a stream was small because its windows were: a client that opens them by a byte at a time
+    /// makes many of them, which must not pay for that (CVE-2019-9511).
+    #[inline]
+    pub(super) fn is_cut_small(&self, index: usize, len: usize) -> bool {
+        let window = self.streams[index].window.available().min(self.window_out.available());
+        len < ROOM_MIN && window == 0
+    }
+
     /// Keeps content until the windows and the output have room for it.
     pub(super) fn send_later(&mut self, index: usize, content: Bytes) {
         if content.is_empty() {
@@ -205,11 +213,12 @@ impl State {
             debug_assert!(is_taken, "both windows were asked");
             stream.moved += len;
             self.moved += len;
-            self.calm.work(&limits.http2);
+            if has_ended || !self.is_cut_small(index, len) {
+                self.calm.work(&limits.http2);
+            }
         }
-        if unsent.len > 0 {
-            return;
-        }
+        let stream = &mut self.streams[index];
+        let Some(unsent) = stream.unsent.as_mut().filter(|unsent| unsent.len == 0) else { return };
         if let Some(trailers) = unsent.trailers.take() {
             let fields_out = &mut self.fields_out;
             encode::headers(stream.id, true, self.frame_max, link.output(), |block| {

@@ -73,7 +73,7 @@ impl Stream<'_> {
         if !is_alone || !is_short || !self.state.send_now(self.link, index, piece, false) {
             let content = shared.unwrap_or_else(|| Bytes::copy_from_slice(piece));
             self.state.send_later(index, content);
-        } else {
+        } else if !self.state.is_cut_small(index, piece.len()) {
             self.state.calm.sent();
         }
         Ok(())
