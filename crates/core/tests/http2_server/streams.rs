@@ -129,6 +129,38 @@ fn paused_streams_leave_the_window_to_others() {
     assert!(matches!(expired, Expired::Reject(_) | Expired::BodyFailed(_)), "{expired:?}");
 }
 
+/// Purpose: a client that shuts the connection's window itself, as it does not read the answer of a handler that would read
+/// more, excuses no slow content by that. Once, such a client held as many places as it had streams, for ever.
+#[test]
+fn a_window_that_the_client_shuts_excuses_nothing() {
+    for is_by_client in [true, false] {
+        let mut limits = Limits::default();
+        limits.http2.connection_window = 65_535;
+        limits.write_timeout = limits.body_timeout * 10;
+        let mut scene = Scene::with(limits);
+        scene.greet(&[Setting::InitialWindowSize(0)]);
+        for id in [1, 3] {
+            post(&mut scene, id, "/stream");
+        }
+        scene.begin_stream(1);
+        if is_by_client {
+            scene.push(1, &[b'x'; 1000]);
+        }
+        allow(&mut scene, 1, 0);
+        for len in [16_000, 16_000, 16_000, 16_000, 1_535] {
+            data(&mut scene, 1, false, len);
+        }
+        let Scene { server, link, .. } = &mut scene;
+        assert_eq!(server.stream(link, StreamId(3)).upload().is_some(), is_by_client);
+        let expired = scene.pass(scene.limits.body_timeout);
+        assert_eq!(matches!(expired, Expired::BodyFailed(_)), is_by_client, "{expired:?}");
+        // When a handler that has paused goes, what it kept from sending has its whole time again.
+        scene.receive(&Scene::frame(3, 0, 1, &[0, 0, 0, 8]));
+        let grace = scene.limits.body_grace.min(scene.limits.body_timeout);
+        assert_eq!(scene.pass(grace - Duration::from_nanos(1)), Expired::Early);
+    }
+}
+
 /// Purpose: content for requests that were answered by their heads is ignored, whatever number of them is under way: a client
 /// that sends all heads before all content has done nothing wrong. Once, it lost its connection for that.
 #[test]

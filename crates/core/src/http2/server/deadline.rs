@@ -1,6 +1,5 @@
 //! The deadlines of one connection. They are data: see `http1::deadline`.
 
-use core::mem;
 use core::time::Duration;
 
 use super::super::error::{Error, ErrorCode};
@@ -107,7 +106,7 @@ impl State {
         self.expire_body(link, now, limits).unwrap_or(of_all(Expired::Early))
     }
 
-    /// The peer could not send, as our window for the connection was shut: what other handlers do not read yet fills it.
+    /// The peer could not send, as other handlers had shut our window for the connection.
     fn restart_uploads(&mut self, now: Instant) {
         for stream in self.streams.iter_mut() {
             if let Some(upload) = &mut stream.upload
@@ -125,13 +124,15 @@ impl State {
         now: Instant,
         limits: &Limits,
     ) -> Option<(StreamId, Expired)> {
+        let is_excused = self.was_shut || self.is_shut_by_handlers();
         let stream = self.streams.iter_mut().find(|it| now >= it.body_deadline(limits))?;
         let (id, upload) = (stream.id, stream.upload.as_mut()?);
         if matches!(upload.kind, Kind::Closing) {
             self.reset(link, id, ErrorCode::NO_ERROR, now);
             return None;
         }
-        if mem::take(&mut self.was_shut) || self.window_in.available() == 0 {
+        if is_excused {
+            self.was_shut = false;
             self.restart_uploads(now);
             return None;
         }

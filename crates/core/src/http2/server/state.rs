@@ -13,7 +13,7 @@ use super::super::settings::{FRAME_SIZE_DEFAULT, Setting, WINDOW_DEFAULT, WINDOW
 use super::calm::Calm;
 use super::found::Found;
 use super::priority::Priority;
-use super::streams::{Streams, Unsent};
+use super::streams::{StreamState, Streams, Unsent};
 use crate::http::Limits;
 use crate::link::Link;
 use crate::protocol::{Farewell, Report};
@@ -75,7 +75,7 @@ pub(super) struct State {
     /// The peer's settings: the window of a new stream, and the size of a frame.
     pub(super) initial_window: u32,
     pub(super) frame_max: u32,
-    /// The window was shut, and so kept the peer from sending, since content was last found to be late.
+    /// Handlers had shut the window, and so kept the peer from sending, since content was last found to be late.
     pub(super) was_shut: bool,
     /// The peer knows our settings, or is taken to know them from then on.
     pub(super) is_settled: bool,
@@ -239,6 +239,7 @@ impl State {
 
     /// Forgets a stream, and gives back what it held of the connection's window.
     pub(super) fn remove(&mut self, link: &mut Link, index: usize, now: Instant) {
+        self.note_shut();
         let mut stream = self.streams.remove(index);
         if let Some(unsent) = stream.unsent.take() {
             self.drop_unsent(&unsent);
@@ -256,6 +257,20 @@ impl State {
         self.unsent -= unsent.len;
     }
 
+    /// Whether the peer cannot send, since our window for the connection is full of content that handlers do not read. One
+    /// that could go on if the peer read its answer does not count: else the peer could shut the window as it likes.
+    pub(super) fn is_shut_by_handlers(&self) -> bool {
+        let pauses = |stream: &StreamState| {
+            stream.unsent.is_none() && stream.upload.as_ref().is_some_and(|it| it.held() > 0)
+        };
+        self.window_in.available() == 0 && self.streams.iter().any(pauses)
+    }
+
+    /// Content that is held is about to be given up or handed on.
+    pub(super) fn note_shut(&mut self) {
+        self.was_shut |= self.is_shut_by_handlers();
+    }
+
     /// Bytes of content are no longer held: the peer may send as many more.
     #[inline]
     pub(super) fn give_back(&mut self, link: &mut Link, bytes: u32) {
@@ -264,7 +279,7 @@ impl State {
         let is_half = self.taken >= self.window_in.available();
         if is_half && self.taken > 0 && !link.is_ending() && self.phase == Phase::Open {
             let taken = core::mem::take(&mut self.taken);
-            self.was_shut |= self.window_in.available() == 0;
+            self.note_shut();
             if self.window_in.give(taken) {
                 encode::window_update(0, taken, link.output());
             }

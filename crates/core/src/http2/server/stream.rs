@@ -110,6 +110,7 @@ impl Stream<'_> {
     /// Nobody wants the rest of the content.
     fn drop_content(&mut self) {
         let Some(index) = self.index else { return };
+        self.state.note_shut();
         let stream = &mut self.state.streams[index];
         let Some(upload) = &mut stream.upload else { return };
         let held = upload.drop_rest() as u32;
@@ -239,7 +240,7 @@ impl protocol::Stream for Stream<'_> {
         let waits = is_owed
             && matches!(upload.kind, Kind::Streaming)
             && upload.room > 0
-            && self.state.window_in.available() > 0 // Else it cannot send.
+            && !self.state.is_shut_by_handlers() // Else it cannot send.
             && !upload.continue_owed
             && !upload.has_ended;
         waits.then_some((upload.since, upload.max))
