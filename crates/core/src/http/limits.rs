@@ -74,8 +74,9 @@ pub struct Http2Limits {
     /// The same for all streams of a connection; so much content of its requests can wait in memory for handlers
     /// that do not read. 512 KiB.
     pub connection_window: u32,
-    /// Bytes of answers that wait for the client's windows, from which on new streams are refused. 16 MiB: several
-    /// pages of pictures.
+    /// Bytes of answers that wait for the client's windows, from which on new streams are refused, and answers given to
+    /// others reset them with `ENHANCE_YOUR_CALM`; four times as many for answers that the windows allow, and that wait for
+    /// the network only. 16 MiB: several pages of pictures.
     pub unsent_max: usize,
     /// Streams that a client may reset, or have reset by its mistakes, before their answers are sent: so many per second on
     /// average, and [`Http2Limits::streams_max`] more at once (CVE-2023-44487, CVE-2025-8671). 100.

@@ -226,6 +226,36 @@ fn answers_behind_closed_windows() {
     assert!(!scene.link.is_ending());
 }
 
+/// Purpose: the same for answers that are given later, when their streams have been open for long: those beyond the bound
+/// reset their streams. What waits for the network only may be more, since the client reads; it is bounded, too.
+#[test]
+fn answers_given_later_behind_closed_windows() {
+    for (window, kept) in [(0, 11), (0x7fff_ffff, 41)] {
+        let mut limits = Limits::default();
+        limits.http2.unsent_max = 1_000_000;
+        let mut scene = Scene::with(limits);
+        scene.greet(&[Setting::InitialWindowSize(window)]);
+        scene.receive(&Scene::frame(8, 0, 0, &(0x7fff_ffff_u32 - 65_535).to_be_bytes()));
+        for n in 0..100 {
+            scene.get(2 * n + 1, "/later");
+        }
+        for n in 0..100 {
+            scene.respond(2 * n + 1, 200, &[b'x'; 100_000]);
+        }
+        let allocated = scene.server.allocated();
+        assert!(allocated < kept * 100_000 + 100_000, "{window}: {allocated}");
+        scene.flush();
+        let reset = scene.seen.iter().filter(|line| line.starts_with("RST_STREAM"));
+        let codes: Vec<&str> = reset.filter_map(|line| line.split(' ').nth(2)).collect();
+        assert_eq!(codes, vec![CALM; 100 - kept], "{window}");
+        assert!(!scene.link.is_ending());
+        scene.get(201, "/204");
+        let expected =
+            if window == 0 { "RST_STREAM 201 REFUSED_STREAM" } else { "HEADERS 201 204 end" };
+        assert_eq!(scene.seen.last().map(String::as_str), Some(expected));
+    }
+}
+
 /// Purpose: a client that reads slowly, and asks for more meanwhile than the server keeps for it, has reset nothing: its
 /// requests are refused, and the connection goes on. One that goes on for too long has sent too many frames for nothing.
 #[test]

@@ -29,6 +29,10 @@ const UNSENT_MAX: usize = 64 * 1024;
 /// streams, so that a client which reads them in that order never waits for one behind a window that others have filled.
 const TURN: usize = 64 * 1024;
 
+/// So many times as much content may wait for the network as for the client's windows, when answers are given: a client that
+/// reads, such as a proxy, gets many at once. A guess.
+const READ_FACTOR: usize = 4;
+
 impl StreamState {
     /// Whether it has a frame to send, with this window of the connection.
     #[inline]
@@ -58,6 +62,22 @@ impl State {
         }
     }
 
+    /// Whether so much content waits that the whole content of one more answer, of `len` bytes, cannot be kept. Only answers
+    /// that take a while come here: while too much waits, no stream is opened.
+    pub(super) fn is_overfull(&self, index: usize, len: usize, limits: &Limits) -> bool {
+        let stream = &self.streams[index];
+        let window = stream.window.available().min(self.window_out.available());
+        let times = if len > window as usize { 1 } else { READ_FACTOR };
+        self.unsent > limits.http2.unsent_max.saturating_mul(times) && !self.fits(stream, len)
+    }
+
+    /// Whether content can be sent at once, in one frame.
+    fn fits(&self, stream: &StreamState, len: usize) -> bool {
+        let most = self.frame_max.min(FRAME_SIZE_DEFAULT);
+        let window = stream.window.available().min(self.window_out.available());
+        stream.unsent.is_none() && len <= most.min(window) as usize
+    }
+
     /// Encodes content at once, if nothing waits before it and the windows allow all of it. With `is_last`, it ends the
     /// answer.
     pub(super) fn send_now(
@@ -67,13 +87,9 @@ impl State {
         content: &[u8],
         is_last: bool,
     ) -> bool {
-        let stream = &mut self.streams[index];
-        let len = content.len() as u32;
-        let fits = stream.unsent.is_none()
-            && len <= self.frame_max.min(FRAME_SIZE_DEFAULT)
-            && len <= stream.window.available()
-            && len <= self.window_out.available();
+        let fits = self.fits(&self.streams[index], content.len());
         if fits {
+            let (stream, len) = (&mut self.streams[index], content.len() as u32);
             let is_taken = stream.window.take(len) && self.window_out.take(len);
             debug_assert!(is_taken, "both windows were asked");
             encode::data(stream.id, content, is_last, link.output());

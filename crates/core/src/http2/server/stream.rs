@@ -259,7 +259,7 @@ impl protocol::Stream for Stream<'_> {
         &mut self,
         status: u16,
         date: &[u8; 29],
-        _limits: &Limits,
+        limits: &Limits,
         now: Instant,
         fields: impl FnOnce(&mut FieldBlock<'_>),
         payload: Payload<'_>,
@@ -289,6 +289,13 @@ impl protocol::Stream for Stream<'_> {
         }
         if self.link.is_ending() {
             self.finish(true, now);
+            return false;
+        }
+        let content = length.filter(|_| !follows && !is_last);
+        if content.is_some_and(|len| self.state.is_overfull(index, len as usize, limits)) {
+            self.state.report.resets_out += 1;
+            self.state.reset(self.link, self.id, ErrorCode::ENHANCE_YOUR_CALM, now);
+            self.index = None;
             return false;
         }
         self.head(status, is_last, |block| {
