@@ -210,6 +210,11 @@ impl Decoder {
         Ok(Some((kind, payload.freeze())))
     }
 
+    /// How many bytes have come of a message that has begun, and has more to come.
+    pub(super) fn unfinished(&self) -> Option<usize> {
+        self.message.map(|_| self.bytes.len())
+    }
+
     /// The message that was reported last, if it is kept here because it came in several pieces.
     pub(super) fn take_reported(&mut self) -> Option<Vec<u8>> {
         core::mem::take(&mut self.is_reported).then(|| core::mem::take(&mut self.bytes))

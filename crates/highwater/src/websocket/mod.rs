@@ -31,6 +31,7 @@
 //! | closes with 1000 | the handler has returned, or dropped the socket | |
 //! | closes with 1001 | the server drains; no message either way | [`idle_timeout`](WebSocketUpgrade::idle_timeout), never |
 //! | closes with 1002, 1007 | the client breaks a rule; sends text that is not UTF-8 | |
+//! | closes with 1008 | a message that has begun does not go on, or comes at less than 240 B/s | [`message_timeout`](WebSocketUpgrade::message_timeout), 60 s |
 //! | closes with 1009 | a message or a frame is too large | [`message_max`](WebSocketUpgrade::message_max), [`frame_max`](WebSocketUpgrade::frame_max), 1 MiB |
 //! | closes with 1011 | the handler has panicked, or returned an error | |
 //! | stops reading | the handler has too much to do | [`receive_buffer_max`](WebSocketUpgrade::receive_buffer_max), 64 KiB |

@@ -101,6 +101,15 @@ macro_rules! option_methods {
             self
         }
 
+        /// Closes a connection, with 1008, on which a message has begun, and no more of it has come for `timeout`, or on
+        /// average less than 240 bytes per second after `timeout`. 60 seconds unless this is set; `Duration::MAX` for
+        /// clients that send parts of a message as they come up.
+        #[must_use]
+        pub fn message_timeout(mut self, timeout: std::time::Duration) -> Self {
+            self.options.timing.message_within = timeout;
+            self
+        }
+
         /// Waits for a client's close frame for `timeout` after the server's; then the connection is reset. 5 seconds
         /// unless this is set.
         #[must_use]

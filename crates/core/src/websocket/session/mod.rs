@@ -26,6 +26,9 @@ use super::decode::{Decoder, Event};
 use super::{Kind, Limits, Role, encode};
 use crate::time::Instant;
 
+/// The slowest that a message may come, in bytes per second: as for the body of a request by default.
+const MESSAGE_RATE_MIN: u64 = 240;
+
 /// How long a session waits for its peer. [`Duration::MAX`] is for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -35,6 +38,9 @@ pub struct Timing {
     pub pong_within: Duration,
     /// A connection without a message in either direction for this long is closed (1001). No limit.
     pub idle_max: Duration,
+    /// A message that has begun must go on within this time, and be complete within it and as long as its bytes take at
+    /// 240 B/s; else the connection is closed (1008). 60 s: twice what the body of a request has by default.
+    pub message_within: Duration,
     /// After our close frame, the peer's must come within this time. 5 s.
     pub close_within: Duration,
 }
@@ -45,6 +51,7 @@ impl Default for Timing {
             ping_after: Duration::from_secs(30),
             pong_within: Duration::from_secs(20),
             idle_max: Duration::MAX,
+            message_within: Duration::from_secs(60),
             close_within: Duration::from_secs(5),
         }
     }
@@ -81,6 +88,7 @@ pub struct Session {
     heard_at: Instant,
     /// When the ping was sent that nothing has followed yet; `MAX` if there is none.
     pinged_at: Instant,
+    unfinished: Unfinished,
     /// When the last message came, or was found to have been sent.
     active_at: Instant,
     /// A message was sent since `active_at`.
@@ -92,6 +100,26 @@ pub struct Session {
     heard_close: Option<Option<CloseCode>>,
     /// What it says.
     said: Option<Box<(CloseCode, String)>>,
+}
+
+/// A message that has begun, and has not come to its end.
+#[derive(Clone, Copy, Debug)]
+struct Unfinished {
+    /// `MAX` if there is none.
+    since: Instant,
+    /// When bytes of it came last, and how many have come.
+    progress: Instant,
+    len: usize,
+}
+
+impl Unfinished {
+    const NONE: Unfinished = Unfinished { since: Instant::MAX, progress: Instant::MAX, len: 0 };
+
+    /// By when more of it must have come.
+    fn deadline(&self, within: Duration) -> Instant {
+        let earned = Duration::from_millis(self.len as u64 * 1000 / MESSAGE_RATE_MIN);
+        (self.progress + within).min(self.since + within + earned)
+    }
 }
 
 /// Something else than a message in one piece.
@@ -111,6 +139,7 @@ impl Session {
             timing,
             heard_at: now,
             pinged_at: Instant::MAX,
+            unfinished: Unfinished::NONE,
             active_at: now,
             has_sent: false,
             closing_at: Instant::MAX,
@@ -144,13 +173,27 @@ impl Session {
             };
             if message.is_some() && self.is_open() {
                 self.active_at = now;
+                self.unfinished = Unfinished::NONE;
                 return message;
             }
         }
+        self.note_unfinished(now);
         if self.end.is_some() || self.heard_close.is_some() {
             input.clear(); // Nothing follows a close frame.
         }
         None
+    }
+
+    /// All that came is used: what is left in the decoder has more to come.
+    fn note_unfinished(&mut self, now: Instant) {
+        let Some(len) = self.decoder.unfinished() else {
+            self.unfinished = Unfinished::NONE;
+            return;
+        };
+        let Unfinished { since, progress, len: before } = self.unfinished;
+        let has_more = since == Instant::MAX || len > before;
+        let progress = if has_more { now } else { progress };
+        self.unfinished = Unfinished { since: since.min(now), progress, len };
     }
 
     fn next_in_pieces(&mut self, input: &mut BytesMut, out: &mut Vec<u8>) -> Option<Message> {
@@ -214,6 +257,9 @@ impl Session {
     pub fn rest(&mut self, now: Instant) {
         self.heard_at = now;
         self.pinged_at = Instant::MAX;
+        if self.unfinished.since != Instant::MAX {
+            (self.unfinished.since, self.unfinished.progress) = (now, now);
+        }
     }
 
     /// What the time `now` requires; nothing if it is early.
@@ -225,6 +271,9 @@ impl Session {
             self.answer_close(out);
         } else if !self.is_open() || now >= self.pinged_at + self.timing.pong_within {
             self.end = Some(End::Unanswered);
+        } else if now >= self.unfinished.deadline(self.timing.message_within) {
+            let reason = "a message was not complete in time";
+            self.fail(Error { code: CloseCode::POLICY, reason }, out);
         } else if now >= self.active_at + self.timing.idle_max {
             match core::mem::take(&mut self.has_sent) {
                 true => self.active_at = now,
@@ -317,6 +366,8 @@ impl Session {
             Instant::MAX => self.heard_at + self.timing.ping_after,
             pinged_at => pinged_at + self.timing.pong_within,
         };
-        heard.min(self.active_at + self.timing.idle_max)
+        heard
+            .min(self.active_at + self.timing.idle_max)
+            .min(self.unfinished.deadline(self.timing.message_within))
     }
 }

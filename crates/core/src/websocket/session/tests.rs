@@ -15,6 +15,7 @@ fn timing() -> Timing {
         ping_after: Duration::from_millis(30),
         pong_within: Duration::from_millis(20),
         idle_max: Duration::from_millis(100),
+        message_within: Duration::from_millis(60),
         close_within: Duration::from_millis(5),
     }
 }
@@ -112,6 +113,46 @@ fn idleness() {
     side.session.on_deadline(at(200), &mut side.out);
     assert_eq!(side.said()[2..4], 1001_u16.to_be_bytes());
     assert!(!side.session.is_open() && side.session.deadline() == at(205));
+}
+
+/// Purpose: a message that has begun must go on, and come at the slowest rate at least; pongs do not make up for that, and
+/// messages of any length may come one after the other. Once, a peer kept as much memory as a message may take for ever.
+#[test]
+fn unfinished_messages() {
+    let pong = framed(|out| encode::pong(b"", Some(KEY), out));
+    let fragment = |len, is_first, is_last| {
+        framed(|out| encode::frame(Kind::Binary, &vec![0; len], is_first, is_last, Some(KEY), out))
+    };
+    let mut side = Side::new();
+    side.session.timing.idle_max = Duration::MAX;
+    side.hear(&fragment(10, true, false), at(10));
+    for millis in [30, 50, 69] {
+        side.hear(&pong, at(millis));
+        side.session.on_deadline(at(millis), &mut side.out);
+        assert!(side.session.is_open(), "{millis}");
+    }
+    assert_eq!(side.session.deadline(), at(70));
+    side.hear(&fragment(5, false, true), at(69));
+    assert_eq!(side.session.deadline(), at(99), "there is none");
+
+    // Bytes of it prolong it by what they earn.
+    side.hear(&fragment(12, true, false), at(100));
+    side.hear(&fragment(12, false, false), at(150));
+    side.hear(&pong, at(190));
+    assert_eq!(side.session.deadline(), at(210), "behind the last byte");
+    side.hear(&fragment(1, false, false), at(209));
+    side.hear(&pong, at(250));
+    assert_eq!(side.session.deadline(), at(264), "25 bytes are worth 104 ms");
+    side.session.rest(at(255));
+    side.session.on_deadline(at(260), &mut side.out);
+    assert!(side.session.is_open(), "it was not read");
+    for millis in [280, 300, 314] {
+        side.hear(&pong, at(millis));
+    }
+    side.said();
+    side.session.on_deadline(at(315), &mut side.out);
+    assert_eq!(side.said()[2..4], 1008_u16.to_be_bytes());
+    assert_eq!(side.session.end(), Some(End::Failed(CloseCode::POLICY)));
 }
 
 /// Purpose: the peer's close frame is answered with its code, once; what follows it is dropped.
