@@ -107,7 +107,11 @@ impl Error {
 
 impl From<super::hpack::Error> for Error {
     fn from(error: super::hpack::Error) -> Error {
-        Error::connection(ErrorCode::COMPRESSION_ERROR, error.reason())
+        let code = match error {
+            super::hpack::Error::Names => ErrorCode::ENHANCE_YOUR_CALM,
+            _ => ErrorCode::COMPRESSION_ERROR,
+        };
+        Error::connection(code, error.reason())
     }
 }
 

@@ -9,6 +9,9 @@ use super::{Error, Field, SIZE_DEFAULT, fixed, huffman, integer};
 /// What [`Decoder::trim`] keeps.
 const SCRATCH_KEPT: usize = 512;
 
+/// How often a full table's worth of names may be copied for one block beyond its limit. Within that, they count themselves.
+const NAMES_FACTOR: usize = 16;
+
 /// What a field block came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
@@ -92,11 +95,16 @@ impl Decoder {
     ) -> Result<Decoded, Error> {
         let (mut rest, mut done) = (block, Decoded::default());
         self.updates(&mut rest)?;
+        let mut copied = 0;
         while let Some(&first) = rest.first() {
             if first & 0x80 == 0 {
-                self.literal(first, block, &mut rest, &mut |field| {
+                let name = self.literal(first, block, &mut rest, &mut |field| {
                     done.report(field, size_max, on_field)
                 })?;
+                copied += if done.is_too_large { name } else { 0 };
+                if copied > NAMES_FACTOR * self.table.size_max() {
+                    return Err(Error::Names);
+                }
                 continue;
             }
             let (name, value) = self.entry(integer::take(&mut rest, 7)?)?;
@@ -145,7 +153,7 @@ impl Decoder {
         if self.needs_update { Err(Error::UpdateMissing) } else { Ok(()) }
     }
 
-    /// Takes a field that is not, or not wholly, in a table.
+    /// Takes a field that is not, or not wholly, in a table. Returns how many bytes of its name were copied within the table.
     #[inline]
     fn literal(
         &mut self,
@@ -153,7 +161,7 @@ impl Decoder {
         block: &[u8],
         rest: &mut &[u8],
         report: &mut impl FnMut(Field<'_>),
-    ) -> Result<(), Error> {
+    ) -> Result<usize, Error> {
         let (prefix, is_indexed) = match first {
             0x40.. => (6, true),
             0x20.. => return Err(Error::UpdateMisplaced),
@@ -187,11 +195,12 @@ impl Decoder {
             Name::Of(index) => table.get(index).map_or(&[][..], |entry| entry.0),
         };
         let is_sensitive = !is_indexed && first & 0x10 != 0;
+        let copied = if is_indexed && matches!(name, Name::Of(_)) { name_bytes.len() } else { 0 };
         report(Field { name: name_bytes, value, is_sensitive });
         if is_indexed {
             table.insert(name, value);
         }
-        Ok(())
+        Ok(copied)
     }
 
     /// Name and value of an entry of either table.

@@ -34,7 +34,8 @@ pub struct Field<'a> {
     pub is_sensitive: bool,
 }
 
-/// What is wrong with a field block. Each is a connection error `COMPRESSION_ERROR` (RFC 9113 §4.3).
+/// What is wrong with a field block. Each is a connection error: `COMPRESSION_ERROR` (RFC 9113 §4.3), but for
+/// [`Error::Names`], which is `ENHANCE_YOUR_CALM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// It ends within a field.
@@ -51,6 +52,8 @@ pub enum Error {
     UpdateTooLarge,
     /// No update, although the announced size is below the table's.
     UpdateMissing,
+    /// It is too large, and goes on to put names of the table into it again, which costs much more than it has bytes.
+    Names,
 }
 
 impl Error {
@@ -68,6 +71,7 @@ impl Error {
             Error::UpdateMissing => {
                 "a field block does not begin with the table size update that is due"
             }
+            Error::Names => "a field block that is too large repeats long names",
         }
     }
 }

@@ -206,6 +206,29 @@ fn a_bomb_costs_no_memory() {
     assert_eq!(done.size, (16 * 1024 + 1) * 4033);
 }
 
+/// Purpose: two bytes that put a long name into the table again are copied so often only; within the limit of the list, names
+/// may come as often as it allows.
+#[test]
+fn names_that_are_repeated() {
+    const NAME: usize = 4000;
+    let mut decoder = Decoder::new(SIZE_DEFAULT);
+    let mut first = hex("40 7f a1 1e"); // 127 + 0x21 + 0x1e * 128 = 4000
+    first.extend(core::iter::repeat_n(b'a', NAME));
+    first.push(0);
+    assert_eq!(decode(&mut decoder, &first).expect("a field").len(), 1);
+    let most = 16 * SIZE_DEFAULT / NAME;
+    for (count, size_max, is_taken) in [
+        (most, 1000, true),
+        (most + 1, 1000, false),
+        (100 + most, 100 * (NAME + 32), true),
+        (100 + most + 1, 100 * (NAME + 32), false),
+    ] {
+        let block = hex("7e 00").repeat(count);
+        let done = decoder.clone().decode(&block, size_max, &mut |_| {});
+        assert_eq!(done.is_ok(), is_taken, "{count} {size_max}: {done:?}");
+    }
+}
+
 fn field() -> impl Strategy<Value = (Vec<u8>, Vec<u8>, Indexing)> {
     let known = (0..fixed::COUNT).prop_map(|index| {
         let (name, value) = fixed::ENTRIES[index];
