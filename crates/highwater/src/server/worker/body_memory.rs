@@ -4,12 +4,16 @@
 //!  complete in the receive buffer    never counted, never held
 //!  collected for its handler         counted as it grows; no room: 503, Retry-After, and the connection closes
 //!  streamed to its handler           64 KiB are set aside; no room: its feed holds a few KiB, and TCP pushes back
+//!  held for its handler (HTTP/2)     never counted: what the window of its connection allows, 512 KiB for all streams
 //! ```
+//!
+//! Content of HTTP/2 that a handler does not read waits in the protocol, since other streams of the connection must be read.
+//! It is bounded by `Http2Limits::connection_window` for each connection, beside the memory that is counted here.
 //!
 //! Memory stays counted until the request is answered, since the handler most likely has a copy of the
 //! content. Requests without a body, and bodies that came with their heads, never come here.
 //!
-//! Invariant: the bytes that connections hold add up to the counted bytes, and these never exceed the bound.
+//! Invariant: the bytes that exchanges have charged add up to the counted bytes, and these never exceed the bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
