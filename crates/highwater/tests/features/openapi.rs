@@ -119,7 +119,7 @@ fn router() -> Router {
         .layer(rate_limit(10_000, Duration::from_secs(1)).by(|_| Some(1)))
         .layer(csrf())
         .get("/books", api(list).summary("All books").tag("books").name("all"))
-        .post("/books", api(create.body_max(1000)).tag("books"))
+        .post("/books", api(create.body_max(1000)).tag("books").name("create"))
         .get("/shelves/{shelf}/{position}", api(at))
         .put("/shelves/{shelf}/{position}", api(fill))
         .post("/login", api(login).status(StatusCode::SEE_OTHER))

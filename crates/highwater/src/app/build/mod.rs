@@ -391,7 +391,7 @@ impl Build {
             body: body_use(&route),
             takes_connect: route.description.takes_connect,
             body_max: route.description.options.body_max,
-            priority: route.description.options.priority,
+            priority: route.description.options.priority.unwrap_or_default(),
             is_never_shed: route.description.options.is_never_shed,
             concurrency: limit,
             handler: route.handler,
@@ -459,7 +459,7 @@ fn info(route: &Route) -> EndpointInfo {
         timeout: options.timeout,
         detached: options.detached,
         body: body_use(route),
-        priority: options.priority,
+        priority: options.priority.unwrap_or_default(),
         concurrency: options.concurrency,
         is_never_shed: options.is_never_shed,
     }

@@ -17,9 +17,24 @@ pub(in crate::app) struct Options {
     pub(in crate::app) name: Option<String>,
     pub(in crate::app) timeout: Option<Duration>,
     pub(in crate::app) detached: bool,
-    pub(in crate::app) priority: Priority,
+    pub(in crate::app) priority: Option<Priority>,
     pub(in crate::app) concurrency: Option<Concurrency>,
     pub(in crate::app) is_never_shed: bool,
+}
+
+impl Options {
+    /// Takes what an endpoint around this one sets; the rest stays.
+    fn set(&mut self, outer: &Options) {
+        let Options { body_max, name, timeout, detached, priority, concurrency, is_never_shed } =
+            outer.clone();
+        self.body_max = body_max.or(self.body_max);
+        self.name = name.or_else(|| self.name.take());
+        self.timeout = timeout.or(self.timeout);
+        self.detached |= detached;
+        self.priority = priority.or(self.priority);
+        self.concurrency = concurrency.or(self.concurrency);
+        self.is_never_shed |= is_never_shed;
+    }
 }
 
 /// A handler with options, made by the methods of [`Handler`].
@@ -65,7 +80,7 @@ impl<H, M> Endpoint<H, M> {
     /// See [`Handler::priority`].
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
-        self.options.priority = priority;
+        self.options.priority = Some(priority);
         self
     }
 
@@ -92,7 +107,7 @@ pub struct ViaEndpoint<M>(PhantomData<M>);
 impl<M: 'static, H: Handler<M>> Handler<ViaEndpoint<M>> for Endpoint<H, M> {
     fn describe(&self, description: &mut Description) {
         self.handler.describe(description);
-        description.options = self.options.clone();
+        description.options.set(&self.options);
     }
 
     fn erase(self) -> Box<dyn Dispatch> {
@@ -108,5 +123,24 @@ impl<M: 'static, H: Handler<M>> Handler<ViaEndpoint<M>> for Endpoint<H, M> {
 impl<H, M> fmt::Debug for Endpoint<H, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: options that are set on both sides of a wrapper, such as `api`, all hold, and the outer ones win.
+    #[test]
+    fn options_of_an_endpoint_within_another_are_kept() {
+        let inner = (|| "").timeout(Duration::from_secs(1)).body_max(10).name("inner").detached();
+        let inner = inner.priority(Priority::High).concurrency_limit(4).never_shed();
+        let outer = Handler::body_max(Handler::name(inner, "middle"), 20).name("outer");
+        let Options { body_max, name, timeout, detached, priority, concurrency, is_never_shed } =
+            Description::of(&outer).options;
+        assert_eq!((body_max, name.as_deref()), (Some(20), Some("outer")));
+        assert_eq!((timeout, priority), (Some(Duration::from_secs(1)), Some(Priority::High)));
+        assert_eq!(concurrency, Some(Concurrency::Fixed(4)));
+        assert!(detached && is_never_shed);
     }
 }
