@@ -33,7 +33,7 @@ impl Resume {
         request: OwnedRequest,
     ) -> Result<(request::Parts, BodyStream, Resume), Error> {
         let mut parts = to_parts(&request)?;
-        let (peer, target) = (request.peer(), request.route());
+        let (peer, target) = (request.peer_unnoted(), request.route());
         let (owned, extensions, body) = request.into_parts();
         parts.extensions = extensions;
         let (body, is_whole) = match body {

@@ -54,6 +54,7 @@ pub mod openapi;
 mod original;
 mod outcome;
 mod path_routes;
+mod peer_certificates;
 mod personal;
 mod prepared;
 #[cfg(feature = "json")]
@@ -101,8 +102,8 @@ pub use extract::TypedHeader;
 pub use extract::cookie_jar as cookies;
 pub use extract::{
     Accept, AcceptLanguage, Awaited, Begun, BodyUse, Cookies, Extension, FromHeader, FromRequest,
-    FromRequestAsync, Header, MatchedPath, OriginalUri, PeerAddr, PeerCertificates, Preconditions,
-    RawQuery, RequestId, Requirements, State,
+    FromRequestAsync, Header, MatchedPath, OriginalUri, PeerAddr, Preconditions, RawQuery,
+    RequestId, Requirements, State,
 };
 #[cfg(feature = "validation")]
 pub use extract::{FIELD_ERRORS_MAX, Holds, Valid};
@@ -120,6 +121,7 @@ pub use layer::{Layer, Next};
 pub use map_body::BodyPieces;
 #[cfg(feature = "json")]
 pub use ndjson::NdJson;
+pub use peer_certificates::PeerCertificates;
 #[cfg(feature = "json")]
 pub use problem::Problem;
 pub use request::{Headers, OwnedRequest, Request};

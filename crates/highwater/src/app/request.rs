@@ -8,6 +8,7 @@
 //! Both are one type, so that all code that takes a request takes either. A request knows its application through
 //! [`Application`] only: handlers and layers, which take requests, stand above it.
 
+use std::any::TypeId;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
@@ -26,6 +27,8 @@ use super::error::Error;
 use super::facts::Facts;
 use super::guard::drop_guarded;
 use super::outcome::Outcome;
+use super::peer_certificates::PeerCertificates;
+use super::personal::Personal;
 use super::request_content::{Content, OwnedBody, RequestBody};
 use super::response::Response;
 use super::routed::Routed;
@@ -305,6 +308,11 @@ impl Request<'_> {
         }
     }
 
+    /// Its answer is for its client alone: layers that watch do not give it to others.
+    pub(crate) fn note_personal(&self) {
+        Personal::note(&self.extensions.borrow());
+    }
+
     /// A copy of all that was attached.
     #[cfg(feature = "tower")]
     pub(crate) fn extensions(&self) -> Extensions {
@@ -409,6 +417,12 @@ impl Request<'_> {
     /// The peer's address, if the application asked for it: with [`PeerAddr`](super::PeerAddr) in a
     /// handler, or [`Router::peer_addresses`](super::Router::peer_addresses). The peer of a Unix socket has none.
     pub fn peer(&self) -> Option<SocketAddr> {
+        self.note_personal();
+        self.peer
+    }
+
+    /// The same for layers of ours, whose answers are the same for all clients.
+    pub(crate) fn peer_unnoted(&self) -> Option<SocketAddr> {
         self.peer
     }
 
@@ -435,7 +449,7 @@ impl Request<'_> {
     /// ```
     pub fn client(&self, proxies: &TrustedProxies) -> Option<IpAddr> {
         let fields = self.headers();
-        proxies.client_by(self.peer.map(|peer| peer.ip()), |name| fields.get_all(name))
+        proxies.client_by(self.peer().map(|peer| peer.ip()), |name| fields.get_all(name))
     }
 
     /// Resolves when the client has finished sending, or has disconnected. In a layer that runs after an
@@ -461,6 +475,9 @@ impl Request<'_> {
 
     /// The value of type `T` that was attached.
     pub fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+        if TypeId::of::<T>() == TypeId::of::<PeerCertificates>() {
+            self.note_personal(); // That there are none may make another answer, too.
+        }
         self.extensions.borrow().get::<T>().cloned()
     }
 }

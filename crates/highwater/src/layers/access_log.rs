@@ -77,7 +77,7 @@ impl AccessLog {
             bytes = ended.bytes(),
             micros = ended.duration().as_micros() as u64,
             complete = ended.is_complete(),
-            peer = request.peer().map(tracing::field::display),
+            peer = request.peer_unnoted().map(tracing::field::display),
             agent = request.header("user-agent").unwrap_or_default(),
             request_id = request.id(),
             "answered"

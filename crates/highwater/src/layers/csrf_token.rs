@@ -10,7 +10,7 @@ use http::{Method, StatusCode, header};
 use crate::app::cookies::{
     Cookie, Key, SIGNATURE_BYTES, SameSite, received, set_cookie, signature,
 };
-use crate::app::{Error, FromRequest, IntoResponse, Layer, Personal, Request, Response};
+use crate::app::{Error, FromRequest, IntoResponse, Layer, Request, Response};
 use crate::secret::same;
 
 /// The name of the cookie: of a name with this prefix browsers accept only a `Secure` cookie of this very host, for all paths
@@ -210,7 +210,7 @@ impl FromRequest for CsrfToken {
         let token =
             token.ok_or_else(|| Error::internal("no layer `csrf_tokens(…)` covers this route"))?;
         token.is_used.store(true, Ordering::Relaxed);
-        Personal::note(request);
+        request.note_personal();
         Ok(token)
     }
 }

@@ -4,7 +4,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request};
 
 use super::body::Body;
-use crate::app::{BodyStream, BodyUse, Error, FromRequest, PeerAddr, Personal, Request, to_parts};
+use crate::app::{BodyStream, BodyUse, Error, FromRequest, PeerAddr, Request, to_parts};
 
 /// The end of the patterns that services are registered with.
 pub(super) const REST: &str = "/{*rest}";
@@ -73,9 +73,9 @@ impl<const PEER: bool> FromRequest for Incoming<PEER> {
         let asked = Asked::of(&parts);
         parts.extensions.insert(request.disconnected());
         if PEER {
-            Personal::note(request);
+            request.note_personal();
         }
-        let peer = request.peer().map(PeerAddr);
+        let peer = request.peer_unnoted().map(PeerAddr);
         Ok(Incoming { request: http::Request::from_parts(parts, body), peer, asked })
     }
 }

@@ -1,5 +1,6 @@
 //! Two ready layers with a memory: answers that are kept, and forms that repeat a token.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -7,8 +8,12 @@ use std::time::Duration;
 use highwater::cookies::Key;
 use highwater::header::{CACHE_CONTROL, HeaderValue};
 use highwater::layers::{CsrfToken, csrf_tokens, etag, response_cache};
+use highwater::proxies::TrustedProxies;
 use highwater::testing::{Client, Response as Answer};
-use highwater::{Form, Method, PeerAddr, Request, Response, Router, StatusCode};
+use highwater::{
+    Error, Form, FromRequest, Method, PeerAddr, PeerCertificates, Request, Response, Router,
+    StatusCode,
+};
 use serde::Deserialize;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -184,6 +189,26 @@ fn kept_answers_are_compared_with_what_clients_have() {
     assert_eq!(calls.load(Ordering::Relaxed), 2);
 }
 
+/// What applications write to learn of their clients: extractors of their own.
+struct ClientAddress(String);
+
+struct IsProven(bool);
+
+impl FromRequest for ClientAddress {
+    const PEER: bool = true;
+
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        let client = request.client(&TrustedProxies::default());
+        client.map(|ip| ClientAddress(ip.to_string())).ok_or_else(|| Error::internal("no peer"))
+    }
+}
+
+impl FromRequest for IsProven {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        Ok(IsProven(request.extension::<PeerCertificates>().is_some()))
+    }
+}
+
 /// Purpose: an answer that was made with something of its client's own is not kept, although the layer that sets the cookie
 /// is around the cache, and neither is that for a client who has none.
 #[test]
@@ -196,6 +221,8 @@ fn what_handlers_take_of_one_client_is_not_kept() {
         .get("/form-later", async |token: CsrfToken| token.field())
         .get("/peer", |PeerAddr(_)| "your address")
         .get("/maybe", |peer: Option<PeerAddr>| format!("{}", peer.is_some()))
+        .get("/client", |ClientAddress(address)| address)
+        .get("/proven", |IsProven(is_proven)| is_proven.to_string())
         .get("/same", move || calls.fetch_add(1, Ordering::Relaxed).to_string());
     let client = Client::new(app);
     for target in ["/form", "/form-later"] {
@@ -206,9 +233,14 @@ fn what_handlers_take_of_one_client_is_not_kept() {
             assert_eq!(page.header("age"), None, "{target}");
         }
     }
-    for target in ["/peer", "/maybe"] {
+    for target in ["/peer", "/maybe", "/proven"] {
         assert_eq!(client.get(target).status, 200);
         assert_eq!(client.get(target).header("age"), None, "{target}");
+    }
+    for address in ["192.0.2.1", "192.0.2.2"] {
+        client.set_peer(SocketAddr::new(address.parse().expect("an address"), 4711));
+        let told = client.get("/client");
+        assert_eq!((told.text(), told.header("age")), (address, None));
     }
     assert_eq!(client.get("/same").text(), "0");
     assert_eq!(client.get("/same").header("age"), Some("0"));

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 
 use super::{FromRequest, Requirements};
 use crate::app::error::Error;
-use crate::app::personal::Personal;
+use crate::app::peer_certificates::PeerCertificates;
 use crate::app::request::{Application, Request};
 use crate::app::target::Target;
 
@@ -87,13 +87,21 @@ impl FromRequest for PeerAddr {
     const PEER: bool = true;
 
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        Personal::note(request);
         request.peer().map(PeerAddr).ok_or_else(|| Error::internal("the peer has no address"))
     }
 
     fn is_present(request: &Request<'_>) -> bool {
-        Personal::note(request); // That there is none may make another answer, too.
         request.peer().is_some()
+    }
+}
+
+impl FromRequest for PeerCertificates {
+    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
+        request.extension().ok_or_else(|| Error::forbidden("a client certificate is needed"))
+    }
+
+    fn is_present(request: &Request<'_>) -> bool {
+        request.extension::<PeerCertificates>().is_some()
     }
 }
 

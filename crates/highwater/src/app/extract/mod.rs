@@ -17,7 +17,6 @@ mod json;
 mod path;
 #[cfg(feature = "json")]
 mod path_shape;
-mod peer_certificates;
 mod preconditions;
 mod state;
 #[cfg(feature = "json")]
@@ -47,7 +46,6 @@ pub use json::Json;
 pub(in crate::app) use path::LastParameter;
 #[cfg(feature = "json")]
 pub use path::Path;
-pub use peer_certificates::PeerCertificates;
 pub use preconditions::Preconditions;
 pub use state::{Extension, State};
 #[cfg(feature = "headers")]
@@ -78,7 +76,7 @@ pub(in crate::app) use path_shape::PathCheck;
 /// | [`PeerAddr`], [`MatchedPath`] | the address it came from, and the route it took |
 /// | [`RequestId`] | its id, by the layer [`request_id`](crate::layers::request_id) |
 /// | [`OriginalUri`] | the target as it was sent, before rewrites |
-/// | [`PeerCertificates`] | who the client is by its certificate, over TLS |
+/// | [`PeerCertificates`](super::PeerCertificates) | who the client is by its certificate, over TLS |
 /// | [`Awaited<T>`] | a value that has to be waited for ([`FromRequestAsync`]) |
 /// | `Option<T>` | `T`, or `None` if its input is absent. Malformed input is still an error |
 /// | `Result<T, Error>` | `T`, or why extracting it failed |

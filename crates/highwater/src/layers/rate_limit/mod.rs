@@ -189,7 +189,7 @@ impl Limiter {
             Some(key) => key(request, &self.secret),
             None => {
                 let fields = request.headers();
-                let peer = request.peer().map(|peer| peer.ip());
+                let peer = request.peer_unnoted().map(|peer| peer.ip());
                 let client = self.settings.proxies.client_by(peer, |name| fields.get_all(name))?;
                 Some(self.secret.hash_one(network(client)))
             }

@@ -9,7 +9,7 @@ use http::Method;
 use tokio::time::Instant;
 
 use super::kept::{Kept, key};
-use super::{RENEWAL_MAX, ResponseCache};
+use super::{RENEWAL_MAX, ResponseCache, watch};
 use crate::app::{Layer, Personal, Request, Response};
 
 struct Entry {
@@ -69,7 +69,7 @@ impl Cache {
         let mut store = self.store();
         let Some(entry) = store.find(&key, &self.settings) else {
             drop(store);
-            Personal::watch(request);
+            watch(request);
             return ControlFlow::Continue(());
         };
         let now = Instant::now();
@@ -82,13 +82,13 @@ impl Cache {
         }
         entry.renewing = Some(now);
         drop(store);
-        Personal::watch(request);
+        watch(request);
         ControlFlow::Continue(())
     }
 
     fn on_response(&self, request: &Request<'_>, response: &Response) {
         let Some(key) = key(request).filter(|_| request.method() == Method::GET) else { return };
-        if Personal::is_noted(request) {
+        if request.extension().is_some_and(|personal: Personal| personal.is_set()) {
             return;
         }
         let Some(kept) = Kept::of(response, self.settings.times()) else { return };

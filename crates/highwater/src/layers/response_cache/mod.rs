@@ -17,7 +17,7 @@ use std::time::Duration;
 use self::kept::Times;
 #[cfg(feature = "redis")]
 pub use self::redis::RedisStore;
-use crate::app::Layer;
+use crate::app::{Layer, Personal, Request};
 
 /// How long one request may take to renew an answer before another one tries.
 const RENEWAL_MAX: Duration = Duration::from_secs(5);
@@ -31,7 +31,8 @@ const RENEWAL_MAX: Duration = Duration::from_secs(5);
 /// - requests with `Authorization`, `Cookie`, `Range`, `If-Match`, `If-Unmodified-Since`, or `Cache-Control: no-cache` or `no-store`;
 /// - answers with `Set-Cookie`, `Vary`, or `Cache-Control: private`, `no-store` or `no-cache`;
 /// - answers of handlers that take a `CsrfToken`, [`PeerAddr`](crate::PeerAddr) or
-///   [`PeerCertificates`](crate::PeerCertificates).
+///   [`PeerCertificates`](crate::PeerCertificates), or that ask, as may layers within, for [`Request::peer`](crate::Request::peer)
+///   or [`Request::client`](crate::Request::client).
 ///
 /// An answer that depends on anything else, such as `http` or `https`, or what a layer has attached for an
 /// [`Extension`](crate::Extension), has to say `Vary` or `Cache-Control: private`; otherwise everybody gets it.
@@ -131,6 +132,15 @@ impl ResponseCache {
         }
         problems
     }
+}
+
+/// Begins to watch whether the request's answer is for its client alone, before handlers and inner layers see the request.
+fn watch(request: &Request<'_>) -> Personal {
+    request.extension().unwrap_or_else(|| {
+        let personal = Personal::default();
+        request.insert(personal.clone());
+        personal
+    })
 }
 
 impl From<ResponseCache> for Layer {

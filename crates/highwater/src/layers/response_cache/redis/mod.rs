@@ -18,9 +18,9 @@ use std::time::Duration;
 use http::Method;
 
 use self::link::{Found, Link};
-use super::ResponseCache;
 use super::kept::{Kept, Times, key};
-use crate::app::{Layer, Next, OwnedRequest, Personal, Response};
+use super::{ResponseCache, watch};
+use crate::app::{Layer, Next, OwnedRequest, Response};
 use crate::metrics::Metrics;
 
 /// How long a request waits for Redis by default. A guess: a network's round trip is below a millisecond, and a
@@ -160,7 +160,7 @@ impl Cache {
             Found::Nothing => {}
         }
         let is_get = request.method() == Method::GET;
-        let personal = Personal::watch(&request);
+        let personal = watch(&request);
         let response = next.run(request).await;
         if is_get
             && !personal.is_set()

@@ -120,7 +120,7 @@ impl<C: Clock> Parts<C> {
         let mut outcome = {
             let asked = app.request(target, head, routed, body, peer, disconnected);
             if let Some(certificates) = certificates {
-                certificates.attach(&asked);
+                attach(certificates, &asked);
             }
             app.call(&asked)
         }; // What layers have attached to the request is dropped while a panic still becomes its answer.
@@ -250,6 +250,12 @@ fn deadline(head: &Head<'_>, ready: Instant, max: Duration, clock: &impl Clock) 
         Some(patience) => ready + patience.min(max),
         None => Instant::MAX,
     }
+}
+
+/// Makes the client's certificates known to handlers and layers.
+#[cold]
+fn attach(certificates: &PeerCertificates, asked: &app::Request<'_>) {
+    asked.insert(certificates.clone());
 }
 
 /// Whether a proxy passed the request on, by the fields that proxies add; or by HTTP/1.0, which little else speaks but

@@ -4,17 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::FromRequest;
-use crate::app::error::Error;
-use crate::app::personal::Personal;
-use crate::app::request::Request;
-
 /// The certificates by which the client has shown who it is, over TLS with client certificates (setting `tls-client-ca`,
 /// feature `tls`): its own first, then those of its issuers as far as it has sent them. They were checked when the connection
 /// began, or when the session was that it resumes.
 ///
 /// In a handler without `Option`, a request without one is answered 403. Layers get it with
-/// [`Request::extension`]; those that see refusals of the server's own see none.
+/// [`Request::extension`](super::Request::extension); those that see refusals of the server's own see none.
 ///
 /// ```
 /// use highwater::{PeerCertificates, Router};
@@ -47,23 +42,5 @@ impl PeerCertificates {
     /// All of them, in DER, the client's own first.
     pub fn chain(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().map(|certificate| &**certificate)
-    }
-
-    /// Makes them known to handlers and layers of `request`.
-    #[cold]
-    pub(crate) fn attach(&self, request: &Request<'_>) {
-        request.insert(self.clone());
-    }
-}
-
-impl FromRequest for PeerCertificates {
-    fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-        Personal::note(request);
-        request.extension().ok_or_else(|| Error::forbidden("a client certificate is needed"))
-    }
-
-    fn is_present(request: &Request<'_>) -> bool {
-        Personal::note(request); // That there is none may make another answer, too.
-        request.extension::<PeerCertificates>().is_some()
     }
 }
