@@ -13,7 +13,7 @@ use tokio::sync::watch;
 /// Bytes of a message, at most; beyond it the client is closed with 1009.
 const MESSAGE_MAX: usize = 4 * 1024;
 
-/// Rooms, at most; beyond it a client is closed.
+/// Rooms with members, at most; beyond it, clients that ask for another one are closed.
 const ROOMS_MAX: usize = 1000;
 
 /// People in all rooms, at most; beyond it 503.
@@ -53,10 +53,15 @@ impl Chat {
 /// The room of that name. Those without members are removed, so that names do not pile up.
 fn room(rooms: &mut HashMap<String, Broadcast>, name: String) -> Result<Broadcast, Error> {
     rooms.retain(|_, room| !room.is_empty());
+    if let Some(room) = rooms.get(&name) {
+        return Ok(room.clone());
+    }
     if rooms.len() >= ROOMS_MAX {
         return Err(Error::overloaded("there are too many rooms"));
     }
-    Ok(rooms.entry(name).or_insert_with(|| Broadcast::new(SlowClient::Close)).clone())
+    let room = Broadcast::new(SlowClient::Close);
+    rooms.insert(name, room.clone());
+    Ok(room)
 }
 
 impl Drop for Person {
@@ -131,6 +136,22 @@ mod tests {
         drop(harbour);
         assert_eq!((count().as_deref(), count().as_deref()), (Some("2"), Some("1")));
         assert!(client.get("/").text().contains("WebSocket"));
+    }
+
+    /// Purpose: when there are as many rooms as there may be, no other one is made, and people still join those that are there.
+    #[test]
+    fn when_there_are_enough_rooms_they_can_be_joined() {
+        let full = async |mut socket: WebSocket| {
+            let chat = Chat::new();
+            let join = |room: usize| chat.join(room.to_string(), &socket);
+            let members: Vec<_> = (0..ROOMS_MAX).map(join).collect();
+            assert!(members.iter().all(Result::is_ok));
+            let said = format!("{} {}", join(ROOMS_MAX).is_ok(), join(0).is_ok());
+            socket.send(said).await
+        };
+        let client = Client::new(Router::new().get("/", websocket(full)));
+        let said = client.websocket("/").recv().expect("it is open");
+        assert_eq!(said.as_text(), Some("false true"));
     }
 
     /// Purpose: an empty room is no room, so that names cannot pile up.

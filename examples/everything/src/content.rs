@@ -7,7 +7,7 @@ use highwater::multipart::{Multipart, MultipartLimits};
 use highwater::{Error, Json, Response};
 use serde::Serialize;
 
-use crate::decoded::Decoded;
+use crate::decoded::Encoded;
 
 /// The size of the answer of `/compressed`, in bytes.
 const LARGE: usize = 64 << 10;
@@ -36,9 +36,9 @@ pub(crate) fn counter() -> impl Fn() -> String + Send + Sync + 'static {
     move || (calls.fetch_add(1, Ordering::Relaxed) + 1).to_string()
 }
 
-/// `POST /decompressed`
-pub(crate) fn decoded_length(Decoded(content): Decoded) -> String {
-    content.len().to_string()
+/// `POST /decompressed`, on the pool: the argument is extracted on the worker, and decoded here.
+pub(crate) fn decoded_length(encoded: Encoded) -> Result<String, Error> {
+    Ok(encoded.decode()?.len().to_string())
 }
 
 #[derive(Serialize)]

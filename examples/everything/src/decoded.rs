@@ -1,7 +1,7 @@
 //! A recipe: requests whose content is compressed (`Content-Encoding`, RFC 9110 §8.4).
 //!
-//! A few bytes can become many, so the limit is on what comes out. Decoding takes a core for a while: give handlers that take
-//! [`Decoded`] to `blocking`; they decode there.
+//! A few bytes can become many, so the limit is on what comes out. Decoding takes a core for a while. Arguments are extracted on
+//! the worker, so [`Encoded`] only holds the content; a handler on the pool (`blocking`) decodes it there.
 
 use std::io::{self, Read};
 
@@ -13,17 +13,30 @@ pub(crate) const DECODED_BYTES_MAX: u64 = 1 << 20;
 /// The largest window of zstd content, as a power of two: what a decoder takes for it.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// The content of a request, decoded.
-pub(crate) struct Decoded(pub(crate) Bytes);
+/// The content of a request as it was sent, and its coding.
+pub(crate) struct Encoded {
+    content: Bytes,
+    coding: String,
+}
 
-impl FromRequest for Decoded {
+impl FromRequest for Encoded {
     const BODY: BodyUse = BodyUse::Whole;
 
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         let content = Bytes::from_request(request)?;
         let coding =
             request.header("content-encoding").unwrap_or("identity").trim().to_ascii_lowercase();
-        decode(&coding, content).map(Decoded)
+        Ok(Encoded { content, coding })
+    }
+}
+
+impl Encoded {
+    /// The content, decoded.
+    ///
+    /// # Errors
+    /// 413 if it is too long, 415 if its coding is not known here, 400 if it is not in that coding.
+    pub(crate) fn decode(self) -> Result<Bytes, Error> {
+        decode(&self.coding, self.content)
     }
 }
 
@@ -69,4 +82,23 @@ fn read(decoder: impl Read) -> io::Result<Vec<u8>> {
     let mut decoded = Vec::new();
     decoder.take(DECODED_BYTES_MAX + 1).read_to_end(&mut decoded)?;
     Ok(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use highwater::Router;
+    use highwater::testing::Client;
+
+    use super::*;
+
+    /// Purpose: the extractor, which runs on the worker, decodes nothing: what is wrong with the content, only the handler learns.
+    #[test]
+    fn the_worker_does_not_decode() {
+        let unread = |encoded: Encoded| encoded.content.len().to_string();
+        let read = |encoded: Encoded| encoded.decode().map(|content| content.len().to_string());
+        let client = Client::new(Router::new().post("/unread", unread).post("/read", read));
+        client.set_header("content-encoding", "gzip");
+        assert_eq!(client.post("/unread", "no gzip").text(), "7");
+        assert_eq!(client.post("/read", "no gzip").status, 400);
+    }
 }

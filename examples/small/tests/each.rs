@@ -189,18 +189,24 @@ fn form_of(bytes: usize) -> Vec<u8> {
     [head.as_bytes(), &vec![0; bytes], b"\r\n--b--\r\n"].concat()
 }
 
-/// Purpose: files are saved under names of the server's; one byte too many is 413, and a form without a file 422.
+/// Purpose: files are saved under names of the server's, which a restart does not repeat; one byte too many is 413, a form without
+/// a file 422, and neither leaves a file.
 #[test]
 fn pictures_are_saved_within_limits() {
     let folder = tempfile::tempdir().expect("a folder");
-    let client = Client::new(upload::router(folder.path().to_owned()));
-    client.set_header("content-type", "multipart/form-data; boundary=b");
-    let saved = client.post("/pictures", form_of(1 << 20));
-    assert_eq!(saved.status, 201);
-    assert_eq!(saved.text(), "0.picture: 4 bytes\n1.picture: 1048576 bytes\n");
-    assert_eq!(std::fs::read(folder.path().join("0.picture")).expect("it is there"), b"root");
-    assert_eq!(client.post("/pictures", form_of((1 << 20) + 1)).status, 413);
-    assert_eq!(client.post("/pictures", "--b--\r\n").status, 422);
+    let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
+    for start in 1..=2 {
+        let client = Client::new(upload::router(folder.path().to_owned()));
+        client.set_header("content-type", "multipart/form-data; boundary=b");
+        let saved = client.post("/pictures", form_of(1 << 20));
+        assert_eq!(saved.status, 201);
+        let told: Vec<_> = saved.text().lines().filter_map(|line| line.split_once(": ")).collect();
+        assert_eq!((told.len(), told[0].1, told[1].1), (2, "4 bytes", "1048576 bytes"));
+        assert_eq!(std::fs::read(folder.path().join(told[0].0)).expect("it is there"), b"root");
+        assert_eq!(client.post("/pictures", form_of((1 << 20) + 1)).status, 413);
+        assert_eq!(client.post("/pictures", "--b--\r\n").status, 422);
+        assert_eq!(files(), 2 * start);
+    }
 }
 
 /// Purpose: files, routes and the page of addresses that only a script knows stand side by side.

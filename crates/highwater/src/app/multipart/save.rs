@@ -20,11 +20,8 @@ impl Part<'_> {
     /// # Errors
     /// As [`Multipart::next_part`](super::Multipart::next_part); 500 if the file is there already, or cannot be written.
     pub async fn save(mut self, path: impl Into<PathBuf>) -> Result<u64, Error> {
-        let path = path.into();
-        let created = path.clone();
-        let file = blocking(move || File::create_new(created)).await?;
-        let mut unfinished = Unfinished { path: Some(path) };
-        let (mut file, mut buffer, mut bytes) = (file, Vec::new(), 0);
+        let (mut file, mut unfinished) = create(path.into()).await?;
+        let (mut buffer, mut bytes) = (Vec::new(), 0);
         while let Some(piece) = self.next().await? {
             bytes += piece.len() as u64;
             buffer.extend_from_slice(&piece);
@@ -51,6 +48,15 @@ impl Drop for Unfinished {
     }
 }
 
+/// Creates the file. It is removed, too, if nobody waits for it any more once it is there.
+async fn create(path: PathBuf) -> Result<(File, Unfinished), Error> {
+    blocking(move || {
+        let file = File::create_new(&path)?;
+        Ok((file, Unfinished { path: Some(path) }))
+    })
+    .await
+}
+
 /// Writes the buffer, and returns it empty.
 async fn write(mut file: File, mut buffer: Vec<u8>) -> Result<(File, Vec<u8>), Error> {
     blocking(move || {
@@ -65,4 +71,31 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Error> {
     spawn_blocking(work).await.map_err(Error::internal)?.map_err(Error::internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// Purpose: a client that disconnects while its file is being created leaves none.
+    #[test]
+    fn a_file_that_nobody_waits_for_is_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        // One thread: what is given to it later runs later.
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build();
+        runtime.expect("a runtime").block_on(async {
+            {
+                let creation = pin!(create(path.clone()));
+                assert!(creation.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            }
+            let seen = path.clone();
+            let is_there = spawn_blocking(move || seen.exists()).await;
+            assert!(!is_there.expect("it runs"));
+        });
+    }
 }
