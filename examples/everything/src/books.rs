@@ -23,9 +23,9 @@ struct Books;
 
 #[derive(Clone, Deserialize, Serialize, JsonSchema, Validate)]
 struct NewBook {
-    #[garde(length(min = 1, max = 200))]
+    #[garde(length(chars, min = 1, max = 200))]
     title: String,
-    #[garde(length(min = 1, max = 200))]
+    #[garde(length(chars, min = 1, max = 200))]
     author: String,
 }
 

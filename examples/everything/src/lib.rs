@@ -111,7 +111,7 @@ struct Person {
     email: String,
     #[garde(range(min = 18, max = 150))]
     age: u8,
-    #[garde(length(min = 1, max = 50))]
+    #[garde(length(chars, min = 1, max = 50))]
     name: String,
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn routes(keys: Option<Directory>) -> Router {
 
 #[derive(Deserialize, JsonSchema, Validate)]
 struct Payment {
-    #[garde(length(min = 1, max = 200))]
+    #[garde(length(chars, min = 1, max = 200))]
     to: String,
     #[garde(range(min = 1, max = 100_000_000))]
     cents: u32,

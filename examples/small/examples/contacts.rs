@@ -35,12 +35,18 @@ impl NewContact {
     }
 }
 
-/// All contacts by id, in memory: a restart forgets them.
+/// All contacts, in memory: a restart forgets them.
 #[derive(Default)]
-struct Contacts(Mutex<BTreeMap<u64, Contact>>);
+struct Contacts(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    by_id: BTreeMap<u64, Contact>,
+    last_id: u64, // No id is given twice, even after a deletion.
+}
 
 impl Contacts {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Contact>> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -52,21 +58,22 @@ impl Resource for Contacts {
     type Item = Contact;
 
     fn list(&self, (): (), page: Page) -> Result<Listing<Contact>, Error> {
-        let contacts = self.lock();
-        let items = contacts.values().skip(page.offset_usize()).take(page.limit());
-        Ok(Listing::new(items.cloned().collect()).total(contacts.len()))
+        let by_id = &self.lock().by_id;
+        let items = by_id.values().skip(page.offset_usize()).take(page.limit());
+        Ok(Listing::new(items.cloned().collect()).total(by_id.len()))
     }
 
     fn create(&self, (): (), Valid(Json(new)): Self::Input) -> Result<(u64, Contact), Error> {
-        let mut contacts = self.lock();
-        let id = contacts.last_key_value().map_or(1, |(last, _)| last + 1);
+        let mut kept = self.lock();
+        kept.last_id += 1;
+        let id = kept.last_id;
         let contact = new.with_id(id);
-        contacts.insert(id, contact.clone());
+        kept.by_id.insert(id, contact.clone());
         Ok((id, contact))
     }
 
     fn show(&self, (): (), id: u64) -> Result<Option<Contact>, Error> {
-        Ok(self.lock().get(&id).cloned())
+        Ok(self.lock().by_id.get(&id).cloned())
     }
 
     fn replace(
@@ -76,17 +83,17 @@ impl Resource for Contacts {
         Valid(Json(new)): Self::Input,
         expected: &Expected<Contact>,
     ) -> Result<Contact, Error> {
-        let mut contacts = self.lock();
-        expected.check(contacts.get(&id))?; // 404, and 412 if somebody else was faster.
+        let by_id = &mut self.lock().by_id;
+        expected.check(by_id.get(&id))?; // 404, and 412 if somebody else was faster.
         let contact = new.with_id(id);
-        contacts.insert(id, contact.clone());
+        by_id.insert(id, contact.clone());
         Ok(contact)
     }
 
     fn delete(&self, (): (), id: u64, expected: &Expected<Contact>) -> Result<(), Error> {
-        let mut contacts = self.lock();
-        expected.check(contacts.get(&id))?;
-        contacts.remove(&id);
+        let by_id = &mut self.lock().by_id;
+        expected.check(by_id.get(&id))?;
+        by_id.remove(&id);
         Ok(())
     }
 }
@@ -123,6 +130,8 @@ mod tests {
         assert_eq!(client.put_json("/contacts/1", &ann).status, 200);
         assert_eq!(client.delete("/contacts/1").status, 204);
         assert_eq!(client.get("/contacts/1").status, 404);
+        let next = client.post_json("/contacts", &ann);
+        assert_eq!(next.header("location"), Some("/contacts/2"), "no id is used again");
     }
 
     #[test]

@@ -19,8 +19,14 @@ struct Todo {
     done: bool,
 }
 
-/// By id. A database has its own locks; where to make its pool: docs/databases.md.
-type Todos = Arc<Mutex<BTreeMap<u64, Todo>>>;
+/// A database has its own locks; where to make its pool: docs/databases.md.
+type Todos = Arc<Mutex<Kept>>;
+
+#[derive(Default)]
+struct Kept {
+    by_id: BTreeMap<u64, Todo>,
+    last_id: u64, // No id is given twice, even after a deletion.
+}
 
 /// The application: what `main` serves, and tests ask.
 pub fn router() -> Router {
@@ -31,19 +37,20 @@ pub fn router() -> Router {
 }
 
 fn list(State(todos): State<Todos>) -> Json<BTreeMap<u64, Todo>> {
-    Json(todos.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    Json(todos.lock().unwrap_or_else(PoisonError::into_inner).by_id.clone())
 }
 
 fn create(State(todos): State<Todos>, Json(todo): Json<Todo>) -> impl IntoResponse {
     let mut todos = todos.lock().unwrap_or_else(PoisonError::into_inner);
-    let id = todos.last_key_value().map_or(1, |(last, _)| last + 1);
-    todos.insert(id, todo.clone());
+    todos.last_id += 1;
+    let id = todos.last_id;
+    todos.by_id.insert(id, todo.clone());
     ([("location", format!("/todos/{id}"))], Created(Json(todo)))
 }
 
 fn show(State(todos): State<Todos>, Path(id): Path<u64>) -> Result<Json<Todo>, Error> {
     let todos = todos.lock().unwrap_or_else(PoisonError::into_inner);
-    todos.get(&id).cloned().map(Json).ok_or_else(|| unknown(id))
+    todos.by_id.get(&id).cloned().map(Json).ok_or_else(|| unknown(id))
 }
 
 fn replace(
@@ -52,14 +59,14 @@ fn replace(
     Json(new): Json<Todo>,
 ) -> Result<Json<Todo>, Error> {
     let mut todos = todos.lock().unwrap_or_else(PoisonError::into_inner);
-    let todo = todos.get_mut(&id).ok_or_else(|| unknown(id))?;
+    let todo = todos.by_id.get_mut(&id).ok_or_else(|| unknown(id))?;
     todo.clone_from(&new);
     Ok(Json(new))
 }
 
 fn remove(State(todos): State<Todos>, Path(id): Path<u64>) -> Result<NoContent, Error> {
     let mut todos = todos.lock().unwrap_or_else(PoisonError::into_inner);
-    todos.remove(&id).map(|_| NoContent).ok_or_else(|| unknown(id))
+    todos.by_id.remove(&id).map(|_| NoContent).ok_or_else(|| unknown(id))
 }
 
 fn unknown(id: u64) -> Error {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Deserialize, Serialize, JsonSchema, Validate)]
 struct Guest {
-    #[garde(length(min = 1, max = 50))]
+    #[garde(length(chars, min = 1, max = 50))]
     name: String,
     #[garde(email)]
     email: String,

@@ -97,6 +97,8 @@ fn todos_are_created_read_replaced_and_deleted() {
         assert_eq!(client.put_json(target, &done).status, 404, "{target}");
         assert_eq!(client.delete(target).status, 404, "{target}");
     }
+    let next = client.post_json("/todos", &json!({ "title": "milk" }));
+    assert_eq!(next.header("location"), Some("/todos/2"), "no id is used again");
     let wrong = client.post_json("/todos", &json!({ "titel": "tea" }));
     assert_eq!(wrong.status, 422);
     assert!(wrong.text().contains("title"), "{}", wrong.text());
@@ -109,6 +111,12 @@ fn guests_are_checked_and_described() {
     let ann = json!({ "name": "Ann", "email": "ann@example.com", "seats": 2 });
     let invited = client.post_json("/guests", &ann);
     assert_eq!((invited.status.as_u16(), invited.json::<Value>()), (201, ann));
+    // The document counts characters, so the rule has to.
+    for (letters, status) in [(50, 201), (51, 422)] {
+        let name = "ä".repeat(letters);
+        let guest = json!({ "name": name, "email": "ann@example.com", "seats": 2 });
+        assert_eq!(client.post_json("/guests", &guest).status, status, "{letters} letters");
+    }
     let wrong = client.post_json("/guests", &json!({ "name": "", "email": "ann", "seats": 9 }));
     assert_eq!(wrong.status, 422);
     let wrong: Value = wrong.json();

@@ -17,6 +17,8 @@ pub const FIELD_ERRORS_MAX: usize = 100;
 /// [`details`](Error::details): `[{"field":"email","message":"…"}]`, at most 100. What is no value of the type at all is
 /// refused by `T` itself, as without `Valid`.
 ///
+/// `length(chars, …)` counts characters, as the `maxLength` of a document does; without `chars`, it counts bytes of UTF-8.
+///
 /// ```
 /// use garde::Validate;
 /// use highwater::testing::Client;
@@ -25,7 +27,7 @@ pub const FIELD_ERRORS_MAX: usize = 100;
 ///
 /// #[derive(Deserialize, Validate)]
 /// struct NewUser {
-///     #[garde(length(min = 1, max = 50))]
+///     #[garde(length(chars, min = 1, max = 50))]
 ///     name: String,
 ///     #[garde(range(min = 18))]
 ///     age: u8,

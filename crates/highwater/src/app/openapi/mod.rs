@@ -4,7 +4,8 @@
 //! ([`DescribeInput`]), its result says what it answers ([`DescribeOutput`]), layers say what they ask for and refuse
 //! ([`Layer::documents`](crate::Layer::documents)), and [`Router::openapi`](crate::Router::openapi) serves all of it as
 //! `/openapi.json`, and as a page for people at `/docs`. Schemas are those of the crate `schemars`, which reads the
-//! attributes of serde and garde. So a route, its checks and its description cannot differ.
+//! attributes of serde and garde. So a route and its description do not differ, and neither do its checks, if lengths of texts
+//! count characters (`#[garde(length(chars, …))]`): without `chars`, garde counts bytes.
 //!
 //! ```
 //! use highwater::openapi::{OpenApi, api};
