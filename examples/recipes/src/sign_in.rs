@@ -5,19 +5,31 @@
 //! GET /callback  ◀─ the provider sends the browser back with a code: code + verifier ─▶ token ─▶ who it is ─▶ a session cookie
 //! ```
 
+use std::time::{Duration, SystemTime};
+
 use highwater::cookies::{Cookie, Key, PrivateCookies, SameSite};
-use highwater::{Error, Query, Redirect, Router, State};
-use oauth2::basic::BasicClient;
+use highwater::{BoxError, Error, Query, Redirect, Router, State, StatusCode};
+use oauth2::basic::{BasicClient, BasicErrorResponse, BasicErrorResponseType};
 use oauth2::{
     AuthUrl, AuthorizationCode, ClientId, ClientSecret, CsrfToken, EndpointNotSet, EndpointSet,
-    PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope, TokenResponse, TokenUrl, reqwest, url,
+    PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RequestTokenError, Scope, TokenResponse,
+    TokenUrl, reqwest, url,
 };
 use serde::{Deserialize, Serialize};
 
 type OAuth = BasicClient<EndpointSet, EndpointNotSet, EndpointNotSet, EndpointNotSet, EndpointSet>;
 
+/// For how long the provider may take to answer this server; beyond it 502.
+const PROVIDER_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// For how long somebody is signed in.
+const SESSION_TIME: Duration = Duration::from_secs(12 * 3600);
+
 /// The cookie between `/sign-in` and `/callback`.
 const PENDING: &str = "pending";
+
+/// The cookie of somebody who has signed in.
+const SESSION: &str = "session";
 
 /// A provider, and this application as its client.
 #[derive(Clone)]
@@ -40,6 +52,7 @@ impl Provider {
             .set_redirect_uri(RedirectUrl::new(callback.into())?);
         // A provider that redirects this request could make the server ask anybody for anything.
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        let http = http.timeout(PROVIDER_TIME_MAX);
         let http = http.build().expect("a client without files to read can be made");
         Ok(Provider { oauth, http, user_info: format!("{issuer}/userinfo") })
     }
@@ -52,10 +65,19 @@ struct Pending {
     verifier: PkceCodeVerifier,
 }
 
+/// What the provider sends the browser back with: a code, or why there is none (RFC 6749 §4.1.2).
 #[derive(Deserialize)]
 struct Callback {
-    code: String,
     state: String,
+    code: Option<String>,
+    error: Option<String>,
+}
+
+/// Who has signed in. The end is in the value, where the server checks it: a browser may keep a cookie for as long as it likes.
+#[derive(Deserialize, Serialize)]
+struct Session {
+    user: String,
+    until: SystemTime,
 }
 
 #[derive(Deserialize)]
@@ -73,8 +95,39 @@ pub fn routes(provider: Provider, key: Key) -> Router {
         .get("/me", me)
 }
 
+/// A cookie that browsers send over TLS only (most of them to `localhost`, too), and forget when they are closed.
 fn cookie(name: &'static str, value: String) -> Cookie<'static> {
-    Cookie::build((name, value)).path("/").http_only(true).same_site(SameSite::Lax).build()
+    let cookie = Cookie::build((name, value)).path("/").http_only(true).secure(true);
+    cookie.same_site(SameSite::Lax).build()
+}
+
+/// The provider does not answer, or not as it should.
+fn bad_gateway(source: impl Into<BoxError>) -> Error {
+    let message = "the provider does not answer; try again later";
+    Error::new(StatusCode::BAD_GATEWAY, "bad_gateway", message).with_source(source)
+}
+
+/// Why the provider has sent no code.
+fn refused(reason: Option<&str>) -> Error {
+    match reason {
+        Some("access_denied") => Error::forbidden("the sign-in was declined at the provider"),
+        Some(reason) => bad_gateway(format!("the provider answers {reason:?}")),
+        None => Error::bad_request("neither a code nor an error"),
+    }
+}
+
+/// Why there is no token for a code.
+fn not_exchanged<E: std::error::Error + Send + Sync + 'static>(
+    error: RequestTokenError<E, BasicErrorResponse>,
+) -> Error {
+    match &error {
+        RequestTokenError::ServerResponse(answer)
+            if *answer.error() == BasicErrorResponseType::InvalidGrant =>
+        {
+            Error::unauthorized("the provider does not know this code")
+        }
+        _ => bad_gateway(error),
+    }
 }
 
 fn sign_in(
@@ -103,22 +156,27 @@ async fn callback(
     if pending.state != back.state {
         return Err(Error::forbidden("this sign-in was begun by another browser"));
     }
+    let code = back.code.ok_or_else(|| refused(back.error.as_deref()))?;
     let token = provider
         .oauth
-        .exchange_code(AuthorizationCode::new(back.code))
+        .exchange_code(AuthorizationCode::new(code))
         .set_pkce_verifier(pending.verifier)
         .request_async(&provider.http)
         .await
-        .map_err(|_| Error::unauthorized("the provider does not know this code"))?;
+        .map_err(not_exchanged)?;
     let info = provider.http.get(&provider.user_info).bearer_auth(token.access_token().secret());
     let info = info.send().await.and_then(reqwest::Response::error_for_status);
-    let info = info.map_err(Error::internal)?.bytes().await.map_err(Error::internal)?;
-    let user: UserInfo = serde_json::from_slice(&info).map_err(Error::internal)?;
-    let cookies = cookies.remove(Cookie::build(PENDING).path("/")).set(cookie("user", user.sub));
+    let info = info.map_err(bad_gateway)?.bytes().await.map_err(bad_gateway)?;
+    let user: UserInfo = serde_json::from_slice(&info).map_err(bad_gateway)?;
+    let session = Session { user: user.sub, until: SystemTime::now() + SESSION_TIME };
+    let session = serde_json::to_string(&session).map_err(Error::internal)?;
+    let cookies = cookies.remove(Cookie::build(PENDING).path("/")).set(cookie(SESSION, session));
     Ok((cookies, Redirect::to("/me")))
 }
 
 fn me(cookies: PrivateCookies) -> Result<String, Error> {
-    let user = cookies.get("user").ok_or_else(|| Error::unauthorized("sign in first"))?;
-    Ok(user.value().to_owned())
+    let cookie = cookies.get(SESSION);
+    let session = cookie.and_then(|cookie| serde_json::from_str::<Session>(cookie.value()).ok());
+    let session = session.filter(|session| SystemTime::now() < session.until);
+    session.map(|session| session.user).ok_or_else(|| Error::unauthorized("sign in first"))
 }

@@ -10,7 +10,7 @@ use highwater::cookies::Key;
 use highwater::testing::{Client, Response};
 use highwater::{
     Error, Form, Json, Method, Query, Redirect, Request, Router, Running, Server, ServerConfig,
-    State,
+    State, StatusCode,
 };
 use highwater_example_recipes::passwords::{self, HASHES_MAX, PASSWORD_BYTES_MAX, Users};
 use highwater_example_recipes::sign_in::Provider;
@@ -196,15 +196,16 @@ fn provider() -> Router {
         codes.lock().expect("it is sound").insert("the-code".into(), query.code_challenge);
         Redirect::to(format!("{}?code=the-code&state={}", query.redirect_uri, query.state))
     }
-    fn token(State(codes): State<Codes>, Form(form): Form<Token>) -> Result<Json<Value>, Error> {
+    fn token(State(codes): State<Codes>, Form(form): Form<Token>) -> (StatusCode, Json<Value>) {
         let challenge = codes.lock().expect("it is sound").remove(&form.code);
         let verifier = PkceCodeVerifier::new(form.code_verifier);
         let given = PkceCodeChallenge::from_code_verifier_sha256(&verifier);
         match challenge {
             Some(challenge) if challenge == given.as_str() => {
-                Ok(Json(json!({ "access_token": "ann's", "token_type": "bearer" })))
+                let token = json!({ "access_token": "ann's", "token_type": "bearer" });
+                (StatusCode::OK, Json(token))
             }
-            _ => Err(Error::bad_request("invalid_grant")),
+            _ => (StatusCode::BAD_REQUEST, Json(json!({ "error": "invalid_grant" }))),
         }
     }
     fn user_info(request: Authorization) -> Result<Json<Value>, Error> {
@@ -263,7 +264,7 @@ impl Browser {
 }
 
 /// Purpose: a browser that comes back with the code is signed in; without its cookie, with another state, or with a used code
-/// it is not.
+/// it is not, and neither is one whose user has declined. A provider that is down is no fault of its users.
 #[test]
 fn sign_in_at_a_provider() {
     let identity = start(provider());
@@ -282,9 +283,17 @@ fn sign_in_at_a_provider() {
     assert_eq!(ann.get("/callback?code=the-code&state=another").status, 403);
     let stranger = back.replace("the-code", "another-code");
     assert_eq!(ann.get(&stranger).status, 401);
+    let with = |answer: &str| back.replace("code=the-code", answer);
+    assert_eq!(ann.get(&with("error=access_denied")).status, 403);
+    assert_eq!(ann.get(&with("error=server_error")).status, 502);
+    assert_eq!(ann.get(&with("neither=nor")).status, 400);
 
     assert_eq!(Browser::redirect(&ann.get(&back)), "/me");
     assert_eq!(ann.get("/me").text(), "ann");
     assert_eq!(ann.get(&back).status, 400, "the cookie of the sign-in is gone");
     assert_eq!(mallory.get("/me").status, 401);
+
+    let back = Browser::redirect(&at_provider.get(&Browser::redirect(&mallory.get("/sign-in"))));
+    drop((at_provider, identity));
+    assert_eq!(mallory.get(&back).status, 502, "nobody answers");
 }
