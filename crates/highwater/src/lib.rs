@@ -9,7 +9,7 @@
 //! use std::sync::{Arc, Mutex};
 //!
 //! use highwater::{
-//!     Error, Json, Path, Query, Request, Router, State, StatusCode, blocking, fixed, layer,
+//!     Error, Handler, Json, Path, Query, Request, Router, State, StatusCode, blocking, fixed, layer,
 //! };
 //! use serde::{Deserialize, Serialize};
 //!
@@ -60,7 +60,7 @@
 //! let admin = Router::new().layer(layer::on_request(authorize)).get("/load", blocking(report));
 //! let app = Router::new()
 //!     .state(Db::default())
-//!     .get("/health", fixed("ok"))
+//!     .get("/health", fixed("ok").never_shed()) // Any other route may be refused under overload.
 //!     .get("/todos", list)
 //!     .get("/todos/{id}", show)
 //!     .post("/todos", create)

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("highwater-example-everything: {error}");
-            if error.is_setting() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            error.exit_code()
         }
     }
 }

@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("highwater-arena: {error}");
-            if error.is_setting() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            error.exit_code()
         }
     }
 }

@@ -22,13 +22,15 @@ pub struct Fixed {
 /// nothing; if one looks at requests, the response is made for each.
 ///
 /// ```
-/// use highwater::{Router, StatusCode, fixed};
+/// use highwater::{Handler, Router, StatusCode, fixed};
 ///
 /// let app = Router::new()
-///     .get("/health", fixed("ok"))
+///     .get("/health", fixed("ok").never_shed())
 ///     .get("/gone", fixed((StatusCode::GONE, "it was nice while it lasted")));
 /// # app.build().unwrap();
 /// ```
+///
+/// Under overload it is refused as any route is, unless it is [never shed](super::Handler::never_shed).
 ///
 /// Its content cannot be a stream, and it must be a valid answer of a handler (see
 /// [`Response`](super::Response)); otherwise [`Router::build`](super::Router::build) returns an error.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::process::ExitCode;
 
 use highwater_sys::Address;
 
@@ -40,7 +41,7 @@ pub enum ServerError {
 
 impl ServerError {
     /// Whether a setting has to be changed before the server can start. Programs end with status 2 then, as for a wrong
-    /// flag, and with 1 for every other error.
+    /// flag: see [`exit_code`](Self::exit_code). A `main` that returns this error ends with 1 in either case.
     ///
     /// ```
     /// use highwater::{Router, Server, ServerConfig};
@@ -48,9 +49,15 @@ impl ServerError {
     /// let config = ServerConfig { listen: vec!["127.0.0.1:1,http1".parse().unwrap(); 2], ..Default::default() };
     /// let error = Server::new(Router::new()).config(config).run().unwrap_err();
     /// assert!(error.is_setting(), "{error}");
+    /// assert_eq!(error.exit_code(), std::process::ExitCode::from(2));
     /// ```
     pub fn is_setting(&self) -> bool {
         matches!(self, ServerError::Settings(_))
+    }
+
+    /// The status that a program ends with: 2 if [a setting is wrong](Self::is_setting), and 1 for every other error.
+    pub fn exit_code(&self) -> ExitCode {
+        if self.is_setting() { ExitCode::from(2) } else { ExitCode::FAILURE }
     }
 
     pub(super) fn bind(address: Address, error: io::Error) -> Self {

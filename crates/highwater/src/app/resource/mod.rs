@@ -25,7 +25,10 @@
 //! #[derive(Clone, Deserialize, Serialize)]
 //! struct Book { title: String }
 //!
-//! type Shelf = Arc<Mutex<BTreeMap<u64, Book>>>;
+//! #[derive(Default)]
+//! struct Kept { by_id: BTreeMap<u64, Book>, last_id: u64 }
+//!
+//! type Shelf = Arc<Mutex<Kept>>;
 //!
 //! struct Books;
 //!
@@ -36,20 +39,21 @@
 //!     type Item = Book;
 //!
 //!     fn list(&self, State(shelf): State<Shelf>, page: Page) -> Result<Listing<Book>, Error> {
-//!         let shelf = shelf.lock().unwrap();
+//!         let shelf = &shelf.lock().unwrap().by_id;
 //!         let items = shelf.values().skip(page.offset_usize()).take(page.limit()).cloned().collect();
 //!         Ok(Listing::new(items).total(shelf.len()))
 //!     }
 //!
 //!     fn create(&self, State(shelf): State<Shelf>, Json(book): Json<Book>) -> Result<(u64, Book), Error> {
 //!         let mut shelf = shelf.lock().unwrap();
-//!         let id = shelf.last_key_value().map_or(1, |(last, _)| last + 1);
-//!         shelf.insert(id, book.clone());
+//!         shelf.last_id += 1; // No id is given twice, even after a deletion.
+//!         let id = shelf.last_id;
+//!         shelf.by_id.insert(id, book.clone());
 //!         Ok((id, book))
 //!     }
 //!
 //!     fn show(&self, State(shelf): State<Shelf>, id: u64) -> Result<Option<Book>, Error> {
-//!         Ok(shelf.lock().unwrap().get(&id).cloned())
+//!         Ok(shelf.lock().unwrap().by_id.get(&id).cloned())
 //!     }
 //!
 //!     fn replace(
@@ -59,14 +63,14 @@
 //!         Json(book): Json<Book>,
 //!         expected: &Expected<Book>,
 //!     ) -> Result<Book, Error> {
-//!         let mut shelf = shelf.lock().unwrap();
+//!         let shelf = &mut shelf.lock().unwrap().by_id;
 //!         expected.check(shelf.get(&id))?; // Under the lock: nobody changes it in between.
 //!         shelf.insert(id, book.clone());
 //!         Ok(book)
 //!     }
 //!
 //!     fn delete(&self, State(shelf): State<Shelf>, id: u64, expected: &Expected<Book>) -> Result<(), Error> {
-//!         let mut shelf = shelf.lock().unwrap();
+//!         let shelf = &mut shelf.lock().unwrap().by_id;
 //!         expected.check(shelf.get(&id))?;
 //!         shelf.remove(&id);
 //!         Ok(())
