@@ -75,7 +75,7 @@ pub struct Http2Limits {
     /// that do not read. 512 KiB.
     pub connection_window: u32,
     /// Bytes of answers that wait for the client's windows, from which on new streams are refused, and answers given to
-    /// others reset them with `ENHANCE_YOUR_CALM`; four times as many for answers that the windows allow, and that wait for
+    /// others reset them with `ENHANCE_YOUR_CALM`; sixteen times as many for answers that the windows allow, and that wait for
     /// the network only. 16 MiB: several pages of pictures.
     pub unsent_max: usize,
     /// Streams that a client may reset, or have reset by its mistakes, before their answers are sent: so many per second on

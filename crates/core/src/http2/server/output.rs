@@ -31,7 +31,7 @@ const TURN: usize = 64 * 1024;
 
 /// So many times as much content may wait for the network as for the client's windows, when answers are given: a client that
 /// reads, such as a proxy, gets many at once. A guess.
-const READ_FACTOR: usize = 4;
+const READ_FACTOR: usize = 16;
 
 impl StreamState {
     /// Whether it has a frame to send, with this window of the connection.
