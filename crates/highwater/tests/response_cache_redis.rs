@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use highwater::layers::{RedisStore, ResponseCache, response_cache};
 use highwater::metrics::Metrics;
 use highwater::testing::{Client, Response as Answer, Setup};
-use highwater::{Method, PeerAddr, Response, Router};
+use highwater::{HeaderMap, Method, PeerAddr, Response, Router, StatusCode, blocking};
 use highwater_testkit::{eventually, lasting_ports};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -127,7 +127,21 @@ impl Service {
         };
         let own = || Response::from("own").with_header("set-cookie", "a=b");
         let router = Router::new().layer(cache).get("/", count).get("/own", own);
-        let router = router.get("/peer", |PeerAddr(_)| "your address");
+        let router = router.get("/peer", |PeerAddr(_)| "your address").post("/", || "changed");
+        let slow = blocking(|| {
+            std::thread::sleep(Duration::from_millis(1100));
+            "slow"
+        });
+        let calls = Arc::clone(&self.calls);
+        let tagged = move |headers: HeaderMap| {
+            let calls = calls.fetch_add(1, Ordering::Relaxed) + 1;
+            let response = match headers.contains_key("if-none-match") {
+                true => Response::new(StatusCode::NOT_MODIFIED),
+                false => Response::from("tagged"),
+            };
+            response.with_header("etag", "\"1\"").with_header("x-calls", calls.to_string())
+        };
+        let router = router.get("/slow", slow).get("/tagged", tagged);
         Setup::new(router).real_time().start()
     }
 
@@ -220,6 +234,54 @@ fn stale_answers_are_renewed_by_one() {
     let renewed = two.get("/");
     assert!(!is_kept(&renewed) && renewed.text() != old, "it is this one's turn");
     eventually("the renewed answer", || one.get("/").text() == renewed.text());
+}
+
+/// Purpose: an answer is as old as its request; a change makes it outdated for all instances at once, and a client that wants a fresh
+/// one renews it for all.
+#[test]
+fn answers_age_and_are_outdated() {
+    let Some(redis) = Redis::start() else { return };
+    let service = Service::default();
+    let cache = || response_cache(MINUTE).redis(redis.store());
+    let (one, two) = (service.instance(cache()), service.instance(cache()));
+    let slow = || one.get("/slow");
+    eventually("a kept answer", || is_kept(&slow()));
+    let age: u32 = slow().header("age").expect("it is kept").parse().expect("seconds");
+    assert!(age >= 1, "its handler took a second: {age}");
+
+    let old = kept(&two).text().to_owned();
+    assert_eq!(one.post("/", "").status, 200);
+    let new = two.get("/");
+    assert!(!is_kept(&new) && new.text() != old);
+    let kept_one = kept(&two).text().to_owned();
+    let fresh = one.request(Method::GET, "/").header("cache-control", "no-cache").send();
+    assert!(!is_kept(&fresh) && fresh.text() != kept_one);
+    eventually("the fresh answer", || two.get("/").text() == fresh.text());
+}
+
+/// Purpose: a HEAD does not take the turn to renew, and a 304 renews the kept answer, for which Redis has the content.
+#[test]
+fn answers_are_confirmed() {
+    let Some(redis) = Redis::start() else { return };
+    let service = Service::default();
+    let lifetime = Duration::from_millis(300);
+    let cache = response_cache(lifetime).stale_while_revalidate(MINUTE).redis(redis.store());
+    let client = service.instance(cache);
+    let ask = || client.request(Method::GET, "/tagged").header("if-none-match", "\"1\"").send();
+    eventually("a kept answer", || is_kept(&client.get("/tagged")));
+    std::thread::sleep(lifetime);
+    assert!(!is_kept(&client.request(Method::HEAD, "/tagged").send()));
+    let confirmed = ask();
+    assert_eq!(
+        (confirmed.status.as_u16(), is_kept(&confirmed)),
+        (304, false),
+        "it is this one's turn"
+    );
+    let calls = service.calls();
+    eventually("the confirmed answer", || {
+        let answer = client.get("/tagged");
+        answer.text() == "tagged" && answer.header("x-calls") == Some(&calls.to_string())
+    });
 }
 
 /// Purpose: bytes in Redis that are no answer, or are too many, are none: the handler runs, and its answer takes their place.

@@ -7,20 +7,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Extensions;
+use tokio::time::Instant;
 
 /// Whether something of its client's own was taken out of a request.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Personal(Arc<AtomicBool>);
+#[derive(Clone, Debug)]
+pub(crate) struct Personal {
+    is_noted: Arc<AtomicBool>,
+    /// When the watching began: the answer is at least as old.
+    pub(crate) since: Instant,
+}
 
 impl Personal {
+    /// Begins now.
+    pub(crate) fn new() -> Personal {
+        Personal { is_noted: Arc::default(), since: Instant::now() }
+    }
+
     /// Says so, if a layer watches the request with these extensions.
     pub(super) fn note(extensions: &Extensions) {
-        if let Some(Personal(is_noted)) = extensions.get() {
+        if let Some(Personal { is_noted, .. }) = extensions.get() {
             is_noted.store(true, Ordering::Relaxed);
         }
     }
 
+    /// Whether it was said.
     pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.is_noted.load(Ordering::Relaxed)
     }
 }

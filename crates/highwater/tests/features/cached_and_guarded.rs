@@ -1,8 +1,8 @@
 //! Two ready layers with a memory: answers that are kept, and forms that repeat a token.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use highwater::cookies::Key;
@@ -15,6 +15,7 @@ use highwater::{
     StatusCode,
 };
 use serde::Deserialize;
+use tokio::sync::oneshot;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -86,8 +87,133 @@ fn what_is_not_for_everybody_is_not_kept() {
     }
     let fresh = client.request(Method::GET, "/").header("cache-control", "max-age=9");
     assert_eq!(fresh.header("cache-control", "no-cache").send().header("age"), None);
-    assert_eq!(client.post("/", "").header("age"), None);
     assert!(client.get("/").header("age").is_some());
+    assert_eq!(client.post("/", "").header("age"), None);
+}
+
+/// Purpose: an answer is as old as its request, so a slow one that was begun before replaces neither a newer one nor what was
+/// changed meanwhile, and does not count as new.
+#[test]
+fn slow_answers_are_old() {
+    let waiting: Arc<Mutex<Vec<oneshot::Sender<()>>>> = Arc::default();
+    let (calls, waits) = (AtomicU32::new(0), Arc::clone(&waiting));
+    let page = move || {
+        let (call, waits) = (calls.fetch_add(1, Ordering::Relaxed) + 1, Arc::clone(&waits));
+        async move {
+            if call % 2 == 1 {
+                let (tell, told) = oneshot::channel();
+                waits.lock().expect("unpoisoned").push(tell);
+                told.await.expect("the test tells it");
+            }
+            call.to_string()
+        }
+    };
+    let release = || waiting.lock().expect("unpoisoned").pop().expect("it waits").send(());
+    let router = Router::new().layer(response_cache(MINUTE)).get("/", page).post("/", || "done");
+    let client = Client::new(router);
+    let first = client.request(Method::GET, "/").begin();
+    client.advance(Duration::from_secs(1));
+    assert_eq!(client.get("/").text(), "2");
+    release().expect("it listens");
+    assert_eq!(first.response().text(), "1");
+    assert_eq!(client.get("/").text(), "2", "the newer one stays");
+
+    client.advance(MINUTE);
+    let third = client.request(Method::GET, "/").begin();
+    client.advance(Duration::from_secs(9));
+    release().expect("it listens");
+    assert_eq!(third.response().text(), "3");
+    assert_eq!(client.get("/").header("age"), Some("9"));
+
+    client.advance(MINUTE);
+    assert_eq!(client.get("/").text(), "4");
+    client.advance(MINUTE);
+    let fifth = client.request(Method::GET, "/").begin();
+    client.advance(Duration::from_secs(1));
+    assert_eq!(client.post("/", "").text(), "done");
+    release().expect("it listens");
+    assert_eq!(fifth.response().text(), "5");
+    assert_eq!(client.get("/").text(), "6", "the fifth may not know what was changed");
+}
+
+/// Purpose: a change that succeeded makes the answer of its target outdated, one that failed does not, and what it did elsewhere
+/// neither; a client that wants a fresh answer renews it for all.
+#[test]
+fn changes_make_answers_outdated() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let fails = || StatusCode::CONFLICT;
+    let router = Router::new().layer(response_cache(MINUTE)).get("/{page}", counted(&calls));
+    let router = router.post("/{page}", || highwater::Redirect::to("/a"));
+    let client = Client::new(router.delete("/{page}", || "gone").put("/{page}", fails));
+    let (a, b) = (client.get("/a").text().to_owned(), client.get("/b").text().to_owned());
+    assert_eq!((&*a, &*b), ("1", "2"));
+    assert_eq!(client.put("/a", "").status, 409);
+    assert_eq!(client.get("/a").text(), "1");
+    assert_eq!(client.post("/a", "").status, 303);
+    assert_eq!((client.get("/a").text(), client.get("/b").text()), ("3", "2"));
+    assert_eq!(client.request(Method::DELETE, "/b").header("cookie", "a=b").send().status, 200);
+    assert_eq!(client.get("/b").text(), "4");
+    let fresh = client.request(Method::GET, "/b").header("cache-control", "no-cache").send();
+    assert_eq!((fresh.text(), client.get("/b").text()), ("5", "5"));
+    client.request(Method::GET, "/b").header("cache-control", "no-store").send();
+    assert_eq!(client.get("/b").text(), "5");
+}
+
+/// Purpose: only a request whose answer can be kept takes the turn to renew one, and a 304 renews it: with its tag for as long as the
+/// layer says, with another tag not at all.
+#[test]
+fn turns_are_taken_by_requests_that_renew() {
+    let state = Arc::new(Mutex::new("old"));
+    let calls = Arc::new(AtomicU32::new(0));
+    let (shown, counted) = (Arc::clone(&state), Arc::clone(&calls));
+    let page = move || {
+        let call = counted.fetch_add(1, Ordering::Relaxed) + 1;
+        let body = *shown.lock().expect("unpoisoned");
+        Response::from(body).with_header("x-call", call.to_string())
+    };
+    let cache = response_cache(MINUTE).stale_while_revalidate(MINUTE);
+    let client = Client::new(Router::new().layer(cache).layer(etag()).get("/", page));
+    let ask = |name, value: &str| client.request(Method::GET, "/").header(name, value).send();
+    let call = |answer: Answer| answer.header("x-call").map(str::to_owned);
+    let tag = client.get("/").header("etag").expect("the layer has made one").to_owned();
+
+    client.advance(MINUTE);
+    assert_eq!(client.request(Method::HEAD, "/").send().header("x-call"), Some("2"));
+    assert_eq!(call(client.get("/")).as_deref(), Some("3"), "nobody renews it yet");
+    client.advance(MINUTE);
+    assert_eq!(ask("if-none-match", &tag).status, 304);
+    let renewed = client.get("/");
+    assert_eq!((renewed.header("age"), renewed.header("x-call")), (Some("0"), Some("4")));
+    assert_eq!(renewed.text(), "old");
+
+    client.advance(MINUTE);
+    let new = Client::new(Router::new().layer(etag()).get("/", || "new"));
+    let tag = new.get("/").header("etag").expect("the layer has made one").to_owned();
+    *state.lock().expect("unpoisoned") = "new";
+    assert_eq!(ask("if-none-match", &tag).status, 304);
+    assert_eq!(client.get("/").text(), "new", "the kept one is not what the 304 is about");
+}
+
+/// Purpose: what an answer takes besides its content counts, and one that is too large for all there is room for costs no other
+/// its place.
+#[test]
+fn kept_bytes_are_bounded() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let called = Arc::clone(&calls);
+    let page = move |highwater::RawQuery(query): highwater::RawQuery| {
+        called.fetch_add(1, Ordering::Relaxed);
+        let size = if query.as_deref() == Some("large") { 50_001 } else { 0 };
+        Response::from("x".repeat(size)).with_header("x-long", "x".repeat(1000))
+    };
+    let cache = response_cache(MINUTE).bytes_max(100_000);
+    let client = Client::new(Router::new().layer(cache).get("/", page));
+    let is_kept = |target: &str| client.get(target).header("age").is_some();
+    assert!(!is_kept("/?small"));
+    (0..3).for_each(|_| assert!(!is_kept("/?large")));
+    assert!(is_kept("/?small"), "it was asked for before the large one");
+    (0..200).for_each(|number| assert!(!is_kept(&format!("/?{number}"))));
+    let kept = (0..200).rev().filter(|number| is_kept(&format!("/?{number}"))).count();
+    assert!((30..100).contains(&kept), "{kept}: each takes more than 1000 bytes");
 }
 
 /// Purpose: after its lifetime one request renews an answer, and the others get the old one meanwhile; if nobody has renewed

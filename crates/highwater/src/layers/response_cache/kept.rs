@@ -50,11 +50,33 @@ impl Kept {
         if times.lifetime.is_zero() {
             return None;
         }
-        let field = |(name, value): (&str, &[u8])| {
-            HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_bytes(value).ok())
-        };
-        let fields = response.headers().filter_map(field).collect();
+        let fields = fields(response).collect();
         Some(Kept { times, fields, content: Bytes::copy_from_slice(content) })
+    }
+
+    /// What its fields and its content take.
+    pub(super) fn bytes(&self) -> usize {
+        let field = |(name, value): &(HeaderName, HeaderValue)| name.as_str().len() + value.len();
+        self.content.len() + self.fields.iter().map(field).sum::<usize>()
+    }
+
+    /// Whether `not_modified`, a 304, says that this answer is still the right one; if so, its fields and times become those of the
+    /// 304 (RFC 9111 §4.3.4).
+    pub(super) fn renew(&mut self, not_modified: &Response, times: Times) -> bool {
+        let tag = self.fields.iter().find(|(name, _)| *name == header::ETAG);
+        let is_same =
+            tag.is_some_and(|(_, tag)| not_modified.header("etag") == Some(tag.as_bytes()));
+        let times = times.min(own_times(not_modified));
+        if !is_same || !is_for_everybody(not_modified) || times.lifetime.is_zero() {
+            return false;
+        }
+        // What describes the content stays: a 304 has none.
+        let new = fields(not_modified).filter(|(name, _)| !name.as_str().starts_with("content-"));
+        let new: Vec<_> = new.collect();
+        self.fields.retain(|(name, _)| new.iter().all(|(other, _)| other != name));
+        self.fields.extend(new);
+        self.times = times;
+        true
     }
 
     /// The answer to `request`: 304 if its client has it already.
@@ -77,16 +99,33 @@ const OWN: &[&str] = &["authorization", "cookie", "range", "if-match", "if-unmod
 pub(super) fn key(request: &Request<'_>) -> Option<String> {
     let fields = request.headers();
     let is_own = OWN.iter().any(|name| fields.get(name).is_some());
-    let is_fresh = cache_control::has(fields.get_all("cache-control"), &["no-cache", "no-store"]);
-    if is_own || is_fresh || !matches!(request.method(), Method::GET | Method::HEAD) {
-        return None;
-    }
+    let is_secret = cache_control::has(fields.get_all("cache-control"), &["no-store"]);
+    let is_read = matches!(request.method(), Method::GET | Method::HEAD);
+    (is_read && !is_own && !is_secret).then(|| key_of_target(request))
+}
+
+/// Whether the client wants an answer that is made for it; that may be kept for others (RFC 9111 §5.2.1.4).
+pub(super) fn wants_fresh(request: &Request<'_>) -> bool {
+    cache_control::has(request.headers().get_all("cache-control"), &["no-cache"])
+}
+
+/// The key of the answer that a request makes outdated if it succeeds, since its method may change things (RFC 9111 §4.4).
+pub(super) fn changed_key(request: &Request<'_>) -> Option<String> {
+    (!request.method().is_safe()).then(|| key_of_target(request))
+}
+
+/// Whether the answer to such a request says that things have changed.
+pub(super) fn has_changed(response: &Response) -> bool {
+    response.status().is_success() || response.status().is_redirection()
+}
+
+fn key_of_target(request: &Request<'_>) -> String {
     let (host, target) = (request.header("host").unwrap_or_default(), request.target());
-    Some(match request.original_target() {
+    match request.original_target() {
         sent if sent == target => format!("{host}\n{target}"),
         // What was sent may be a part of the answer, in its links.
         sent => format!("{host}\n{target}\n{sent}"),
-    })
+    }
 }
 
 /// How long an answer says that it is fresh (RFC 9111 §4.2.1), and whether it may be older (section 4.2.4).
@@ -112,12 +151,20 @@ fn own_times(response: &Response) -> Times {
 fn for_everybody(response: &Response) -> Option<&[u8]> {
     let content =
         response.body().as_bytes().filter(|content| content.len() <= CONTENT_BYTES_MAX)?;
+    (response.status() == StatusCode::OK && is_for_everybody(response)).then_some(content)
+}
+
+/// Whether its fields allow that an answer is given to others.
+fn is_for_everybody(response: &Response) -> bool {
     let control = response.headers().filter(|(name, _)| name.eq_ignore_ascii_case("cache-control"));
-    let is_own = response.header("set-cookie").is_some()
-        || response.header("vary").is_some()
-        || cache_control::has(
-            control.map(|(_, value)| value),
-            &["private", "no-store", "no-cache"],
-        );
-    (response.status() == StatusCode::OK && !is_own).then_some(content)
+    let control = control.map(|(_, value)| value);
+    response.header("set-cookie").is_none()
+        && response.header("vary").is_none()
+        && !cache_control::has(control, &["private", "no-store", "no-cache"])
+}
+
+fn fields(response: &Response) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    response.headers().filter_map(|(name, value)| {
+        HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_bytes(value).ok())
+    })
 }

@@ -28,7 +28,7 @@ const RENEWAL_MAX: Duration = Duration::from_secs(5);
 /// What is kept is the whole answer 200 to a `GET`, of at most 1 MiB, and `HEAD` is answered by it. Left alone, since they are not for
 /// everybody, are:
 ///
-/// - requests with `Authorization`, `Cookie`, `Range`, `If-Match`, `If-Unmodified-Since`, or `Cache-Control: no-cache` or `no-store`;
+/// - requests with `Authorization`, `Cookie`, `Range`, `If-Match`, `If-Unmodified-Since`, or `Cache-Control: no-store`;
 /// - answers with `Set-Cookie`, `Vary`, or `Cache-Control: private`, `no-store` or `no-cache`;
 /// - answers of handlers that take a `CsrfToken`, [`PeerAddr`](crate::PeerAddr) or
 ///   [`PeerCertificates`](crate::PeerCertificates), or that ask, as may layers within, for [`Request::peer`](crate::Request::peer)
@@ -40,6 +40,10 @@ const RENEWAL_MAX: Duration = Duration::from_secs(5);
 /// `lifetime` is the longest. An answer that says that it is fresh for a shorter time (`Cache-Control: s-maxage`, `max-age`, `Expires`) is kept
 /// for that, and not at all with `max-age=0`. A client that has the kept answer already, by `If-None-Match` or
 /// `If-Modified-Since`, is answered 304.
+///
+/// An answer is as old as its request: a slow one does not replace that to a later request. A request with `Cache-Control: no-cache`
+/// reaches the handler, and its answer is kept. A request that succeeds with another method than `GET`, `HEAD`, `OPTIONS` or `TRACE`
+/// removes the answer of its own target (RFC 9111 §4.4), of no other.
 ///
 /// At most 1024 answers and 64 MiB are kept, in one process; those that have not been requested lately are removed first. With the feature `redis`,
 /// `response_cache(…).redis(…)` keeps them for several instances. Layers around this one see
@@ -108,7 +112,7 @@ impl ResponseCache {
         self
     }
 
-    /// How many bytes of content are kept: 64 MiB by default.
+    /// How many bytes the answers may take, with their fields and targets: 64 MiB by default.
     pub fn bytes_max(mut self, bytes: usize) -> Self {
         self.bytes_max = bytes;
         self
@@ -137,7 +141,7 @@ impl ResponseCache {
 /// Begins to watch whether the request's answer is for its client alone, before handlers and inner layers see the request.
 fn watch(request: &Request<'_>) -> Personal {
     request.extension().unwrap_or_else(|| {
-        let personal = Personal::default();
+        let personal = Personal::new();
         request.insert(personal.clone());
         personal
     })

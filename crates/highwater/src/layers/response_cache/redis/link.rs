@@ -45,7 +45,9 @@ const WRITES_MAX: usize = 64;
 pub(super) enum Found {
     /// An answer, and its age.
     Kept(Kept, Duration),
-    /// The handler has to run: there is none, it is this request's turn to renew it, or Redis did not say in time.
+    /// The handler has to run, since it is this request's turn to renew this answer.
+    Stale(Kept),
+    /// The handler has to run: there is none, or Redis did not say in time.
     Nothing,
 }
 
@@ -155,45 +157,80 @@ impl Link {
         Ok(Link { shared, runtime: handle, deadline })
     }
 
-    /// Looks for an answer, at most until the deadline.
-    pub(super) async fn find(&self, key: &str, times: Times) -> Found {
+    /// Looks for an answer, at most until the deadline. `may_renew`: the request can renew it.
+    pub(super) async fn find(&self, key: &str, times: Times, may_renew: bool) -> Found {
         let counters = &self.shared.counters;
-        let place = Arc::clone(&self.shared.reads).try_acquire_owned();
-        let (Ok(place), Some(way)) = (place, self.shared.way()) else {
-            counters.failed.increment();
-            return Found::Nothing;
-        };
-        let (shared, deadline, key) = (Arc::clone(&self.shared), self.deadline, key.to_owned());
-        // On the connection's thread, whose clock it is: a worker need not have one.
-        let asked = self.runtime.spawn(async move {
-            let found = timeout(deadline, find(way.connection, key, times)).await;
-            // It goes on if the client hangs up, so the place is its own.
-            drop(place);
-            shared.judge(way.number, found)
-        });
-        // It is cancelled only where the thread has ended.
-        let found = asked.await.ok().flatten();
+        let key = key.to_owned();
+        let found = self.ask(move |connection| find(connection, key, times, may_renew)).await;
         match &found {
             Some(Found::Kept(kept, age)) if *age < kept.times.lifetime => counters.hit.increment(),
             Some(Found::Kept(..)) => counters.stale.increment(),
-            Some(Found::Nothing) => counters.miss.increment(),
+            Some(Found::Stale(_) | Found::Nothing) => counters.miss.increment(),
             None => counters.failed.increment(),
         }
         found.unwrap_or(Found::Nothing)
     }
 
-    /// Stores an answer. Returns at once.
-    pub(super) fn keep(&self, key: String, kept: &Kept) {
+    /// Removes an answer, which is outdated; waits for that at most until the deadline. If Redis does not do it, the answer stays until its
+    /// time is over.
+    pub(super) async fn forget(&self, key: &str) {
+        let mut removed = ::redis::cmd("DEL");
+        removed.arg(key).arg(renewing(key));
+        self.delete(removed).await;
+    }
+
+    /// Another request may renew the answer: this one could not.
+    pub(super) async fn end_turn(&self, key: &str) {
+        let mut removed = ::redis::cmd("DEL");
+        removed.arg(renewing(key));
+        self.delete(removed).await;
+    }
+
+    async fn delete(&self, command: ::redis::Cmd) {
+        let delete = async move |mut connection: MultiplexedConnection| {
+            command.query_async::<()>(&mut connection).await
+        };
+        self.ask(delete).await;
+    }
+
+    /// What Redis says to `question`, at most until the deadline; `None` if it did not say.
+    async fn ask<T, F>(&self, question: impl FnOnce(MultiplexedConnection) -> F) -> Option<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = RedisResult<T>> + Send + 'static,
+    {
+        let place = Arc::clone(&self.shared.reads).try_acquire_owned().ok()?;
+        let way = self.shared.way()?;
+        let (shared, deadline) = (Arc::clone(&self.shared), self.deadline);
+        let asked = question(way.connection);
+        // On the connection's thread, whose clock it is: a worker need not have one.
+        let asked = self.runtime.spawn(async move {
+            let said = timeout(deadline, asked).await;
+            // It goes on if the client hangs up, so the place is its own.
+            drop(place);
+            shared.judge(way.number, said)
+        });
+        // It is cancelled only where the thread has ended.
+        asked.await.ok().flatten()
+    }
+
+    /// Stores an answer that is already `age` old. Returns at once.
+    pub(super) fn keep(&self, key: String, kept: &Kept, age: Duration) {
         let dropped = &self.shared.counters.dropped;
+        let keep_ms = keep_ms(kept.times);
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        // The entry says how long it may be kept in all: so its age counts from the beginning of the request.
+        let Some(left_ms) = keep_ms.checked_sub(age_ms).filter(|left_ms| *left_ms > 0) else {
+            return;
+        };
         let place = Arc::clone(&self.shared.writes).try_acquire_owned();
         let (Ok(place), Some(way)) = (place, self.shared.way()) else {
             return dropped.increment();
         };
-        let keep_ms = keep_ms(kept.times);
         let Some(entry) = encode(kept, keep_ms) else { return dropped.increment() };
         let shared = Arc::clone(&self.shared);
         self.runtime.spawn(async move {
-            let stored = store(way.connection, key, entry, keep_ms);
+            let stored = store(way.connection, key, entry, left_ms);
             match shared.judge(way.number, timeout(WRITE, stored).await) {
                 Some(()) => shared.counters.stored.increment(),
                 None => shared.counters.write_failed.increment(),
@@ -220,9 +257,12 @@ async fn find(
     mut connection: MultiplexedConnection,
     key: String,
     times: Times,
+    may_renew: bool,
 ) -> RedisResult<Found> {
     // A longer value is not one of ours, and its part is no entry. A missing one is an empty text.
+    // Both are of one entry, although others may write between two commands.
     let mut asked = ::redis::pipe();
+    asked.atomic();
     asked.cmd("GETRANGE").arg(&key).arg(0).arg(ENTRY_BYTES_MAX).cmd("PTTL").arg(&key);
     let (bytes, left_ms): (Vec<u8>, i64) = asked.query_async(&mut connection).await?;
     let Some((mut kept, keep_ms)) = decode(Bytes::from(bytes)) else { return Ok(Found::Nothing) };
@@ -237,13 +277,20 @@ async fn find(
     if times.stale.is_zero() {
         return Ok(Found::Nothing);
     }
-    let mut turn = ::redis::cmd("SET");
-    turn.arg(renewing(&key)).arg(1).arg("NX").arg("PX").arg(RENEWAL_MAX.as_millis() as u64);
-    let is_ours: Option<String> = turn.query_async(&mut connection).await?;
-    let is_within = age < times.whole();
-    match is_ours.is_none() && is_within {
-        true => Ok(Found::Kept(kept, age)),
-        false => Ok(Found::Nothing),
+    let turn = renewing(&key);
+    let is_renewed = if may_renew {
+        let mut taken = ::redis::cmd("SET");
+        taken.arg(&turn).arg(1).arg("NX").arg("PX").arg(RENEWAL_MAX.as_millis() as u64);
+        taken.query_async::<Option<String>>(&mut connection).await?.is_none()
+    } else {
+        let mut seen = ::redis::cmd("GETRANGE");
+        seen.arg(&turn).arg(0).arg(0);
+        !seen.query_async::<String>(&mut connection).await?.is_empty()
+    };
+    match is_renewed {
+        true if age < times.whole() => Ok(Found::Kept(kept, age)),
+        true => Ok(Found::Nothing),
+        false => Ok(Found::Stale(kept)),
     }
 }
 
@@ -251,10 +298,10 @@ async fn store(
     mut connection: MultiplexedConnection,
     key: String,
     entry: Vec<u8>,
-    keep_ms: u64,
+    left_ms: u64,
 ) -> RedisResult<()> {
     let mut written = ::redis::pipe();
-    written.cmd("SET").arg(&key).arg(entry).arg("PX").arg(keep_ms).ignore();
+    written.cmd("SET").arg(&key).arg(entry).arg("PX").arg(left_ms).ignore();
     written.cmd("DEL").arg(renewing(&key)).ignore();
     written.query_async(&mut connection).await
 }
@@ -372,7 +419,7 @@ fn remedy(error: &RedisError) -> &'static str {
     match error.code() {
         Some("OOM") => "; raise its maxmemory, or set maxmemory-policy to allkeys-lru",
         Some("NOPERM" | "NOAUTH" | "WRONGPASS") => {
-            "; allow this user GETRANGE, PTTL, SET, DEL, PING and the keys highwater:answer:*"
+            "; allow this user GETRANGE, PTTL, SET, DEL, MULTI, EXEC, PING and the keys highwater:answer:*"
         }
         Some("READONLY") => "; give the URL of the primary",
         _ => "",

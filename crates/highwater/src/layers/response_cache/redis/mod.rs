@@ -15,10 +15,10 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, StatusCode};
 
 use self::link::{Found, Link};
-use super::kept::{Kept, Times, key};
+use super::kept::{Kept, Times, changed_key, has_changed, key, wants_fresh};
 use super::{ResponseCache, watch};
 use crate::app::{Layer, Next, OwnedRequest, Response};
 use crate::metrics::Metrics;
@@ -41,7 +41,8 @@ const VERSION_BYTES_MAX: usize = 64;
 /// request waits until Redis answers again. An outage is logged once, and so is its end; [`metrics`](RedisStore::metrics)
 /// counts.
 ///
-/// An answer is stored after it was given to its client. It ends in Redis when its lifetime and the time for which it may be
+/// Where a request has changed its target, the kept answer is removed before the client is answered; if Redis does not do that within the
+/// deadline, the old answer stays until its time is over. An answer is stored after it was given to its client. It ends in Redis when its lifetime and the time for which it may be
 /// stale are over, by Redis' own clock. Answers of more than 1 MiB, or with more than 64 KiB of fields, are not kept, at most
 /// 64 writes of a process are under way, and beyond 1024 requests that wait for Redis further ones do not ask it. Give
 /// Redis a `maxmemory` and the policy `allkeys-lru` or `volatile-ttl`.
@@ -150,23 +151,49 @@ impl Cache {
     }
 
     async fn answer(self: Arc<Self>, request: OwnedRequest, next: Next) -> Response {
-        let link = self.store.link().ok();
-        let (Some(link), Some(asked)) = (link, key(&request)) else {
-            return next.run(request).await;
+        let Some(link) = self.store.link().ok() else { return next.run(request).await };
+        let Some(asked) = key(&request) else {
+            return self.change(link, request, next).await;
         };
         let key = self.key(&asked);
-        match link.find(&key, self.times).await {
-            Found::Kept(kept, age) => return kept.answer(&request, age),
-            Found::Nothing => {}
-        }
         let is_get = request.method() == Method::GET;
+        let found = match wants_fresh(&request) {
+            true => Found::Nothing,
+            false => link.find(&key, self.times, is_get).await,
+        };
+        let stale = match found {
+            Found::Kept(kept, age) => return kept.answer(&request, age),
+            Found::Stale(kept) => Some(kept),
+            Found::Nothing => None,
+        };
         let personal = watch(&request);
         let response = next.run(request).await;
-        if is_get
-            && !personal.is_set()
-            && let Some(kept) = Kept::of(&response, self.times)
-        {
-            link.keep(key, &kept);
+        if !is_get || personal.is_set() {
+            return response;
+        }
+        let took = personal.since.elapsed();
+        match (stale, response.status()) {
+            (Some(mut stale), StatusCode::NOT_MODIFIED) => {
+                match stale.renew(&response, self.times) {
+                    true => link.keep(key, &stale, took),
+                    false => link.end_turn(&key).await,
+                }
+            }
+            _ => {
+                if let Some(kept) = Kept::of(&response, self.times) {
+                    link.keep(key, &kept, took);
+                }
+            }
+        }
+        response
+    }
+
+    /// Answers a request that gets no kept answer. The one that it makes outdated is removed before its client learns of the change.
+    async fn change(&self, link: &Link, request: OwnedRequest, next: Next) -> Response {
+        let changed = changed_key(&request);
+        let response = next.run(request).await;
+        if let Some(asked) = changed.filter(|_| has_changed(&response)) {
+            link.forget(&self.key(&asked)).await;
         }
         response
     }
