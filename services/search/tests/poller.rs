@@ -12,11 +12,12 @@ use std::thread;
 use std::time::Duration;
 
 use highwater_search::catalog::{Applied, Catalog, EVENTS_MAX};
-use highwater_search::feed::Skip;
+use highwater_search::event::Event;
+use highwater_search::feed::{Feed, Limits, Skip};
 use highwater_search::poller::{Outcome, Poller, Report, Settings, Source};
 use highwater_search::provider::generate;
 use highwater_search::query::Range;
-use highwater_search::store::Embedded;
+use highwater_search::store::{Embedded, Record, Store, StoreError};
 use stub::{Act, catalog, gzip, ok, response, send, stub};
 
 /// The default timeouts, and a limit that is quickly reached.
@@ -94,6 +95,11 @@ fn compressed() {
             "{outcome:?}"
         );
         assert_eq!(catalog.snapshot().len(), 50);
+    }
+    for coding in ["", " ", "identity", "X-Gzip", "gzip, identity"] {
+        let announced = format!("Content-Encoding: {coding}\r\n");
+        let (outcome, _) = poll(send(response(&announced, &zipped)));
+        assert!(matches!(outcome, Outcome::Fetched { .. }), "{coding:?}: {outcome:?}");
     }
     let (outcome, _) = poll(send(response("Content-Encoding: br\r\n", b"??")));
     assert_eq!(reason(&outcome), "encoding");
@@ -291,6 +297,55 @@ fn conditional_requests() {
     ));
 }
 
+/// A store in which another instance has an older version of the first event, from some call on.
+struct Shared {
+    older: Event,
+    calls_before: u32,
+}
+
+impl Store for Shared {
+    fn load(&mut self) -> Result<Vec<Record>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn apply(&mut self, _: &[Event], _: i64) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn seen_since(&mut self, _: i64) -> Result<Vec<Record>, StoreError> {
+        let is_there = self.calls_before == 0;
+        self.calls_before = self.calls_before.saturating_sub(1);
+        let record = Record { event: self.older.clone(), first_seen: 0, last_seen: 0 };
+        Ok(is_there.then_some(record).into_iter().collect())
+    }
+}
+
+/// Purpose: after a poll that failed, what another instance has seen is served; then a 304 does not let it stay, since it may be older
+/// than what the validators stand for: the next poll reads the whole feed.
+#[test]
+fn a_304_does_not_keep_what_others_have_seen() {
+    let feed = generate(10, 1);
+    let tagged = || send(response("ETag: \"v1\"\r\n", feed.as_bytes()));
+    let failed = send("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n");
+    let not_modified = send("HTTP/1.1 304 Not Modified\r\n\r\n");
+    let (url, heads) = stub(vec![tagged(), failed, not_modified, tagged()]);
+    let mut older = Feed::read(feed.as_bytes(), &Limits::default()).events.swap_remove(0);
+    older.title = "older".into();
+    let store = Shared { older, calls_before: 2 };
+    let catalog = Arc::new(Catalog::open(Box::new(store), EVENTS_MAX).expect("nothing to load"));
+    let short = Duration::from_millis(1);
+    let settings = Settings { interval: short, retry_base: short, ..settings(&url) };
+    let (tell, told) = mpsc::channel();
+    let listener = Box::new(move |report: &Report<'_>| drop(tell.send(report.outcome.name())));
+    let poller = Poller::start(settings, Arc::clone(&catalog), listener).expect("it starts");
+    let outcomes: Vec<&str> = told.iter().take(4).collect();
+    assert_eq!(outcomes, ["ok", "failed", "not_modified", "ok"]);
+    let conditional: Vec<bool> =
+        heads.iter().take(4).map(|head| head.to_lowercase().contains("if-none-match")).collect();
+    assert_eq!(conditional, [false, true, true, false]);
+    poller.stop();
+}
+
 /// Purpose: a redirect is followed, and a circle of them is left.
 #[test]
 fn redirects() {
@@ -303,6 +358,12 @@ fn redirects() {
     let outcome = source(&url).poll(&catalog(), 1);
     assert!(matches!(outcome, Outcome::Fetched { .. }), "{outcome:?}");
     assert!(heads.iter().nth(1).is_some_and(|head| head.starts_with("GET /new ")));
+    let nowhere = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let (outcome, _) = poll(send(nowhere));
+    assert!(
+        matches!(&outcome, Outcome::Failed { detail, .. } if detail.contains("without a Location")),
+        "{outcome:?}"
+    );
     let (url, _heads) = stub((0..10).map(|_| moved()).collect());
     assert_eq!(reason(&source(&url).poll(&catalog(), 1)), "redirects");
 }

@@ -411,15 +411,14 @@ fn outside() -> Fault {
     Fault::Malformed("text outside the root element".to_owned())
 }
 
+/// The names of UTF-8 and of its subset, as providers write them; only those with a hyphen are registered.
+const ENCODINGS: [&str; 4] = ["utf-8", "utf8", "us-ascii", "ascii"];
+
 /// UTF-8 and its subset are read; any other declared encoding would have to be guessed at.
 fn accept_encoding(decl: &BytesDecl<'_>) -> Result<(), Fault> {
     match decl.encoding() {
         None => Ok(()),
-        Some(Ok(name))
-            if name.eq_ignore_ascii_case("utf-8") || name.eq_ignore_ascii_case("us-ascii") =>
-        {
-            Ok(())
-        }
+        Some(Ok(name)) if ENCODINGS.iter().any(|known| name.eq_ignore_ascii_case(known)) => Ok(()),
         Some(Ok(name)) => Err(Fault::Encoding(name.chars().take(64).collect())),
         Some(Err(e)) => Err(Fault::Malformed(e.to_string())),
     }

@@ -207,6 +207,10 @@ fn lies() {
     assert_eq!(fault(feed("<planList/>HTTP/1.1 200 OK")), "malformed");
     assert_eq!(fault(feed("<planList></output>")), "malformed");
     assert_eq!(fault(feed("<?xml version='1.0' encoding='ISO-8859-1'?><planList/>")), "encoding");
+    for name in ["utf8", "UTF8", "Utf-8", "us-ascii", "ASCII"] {
+        let text = format!("<?xml version='1.0' encoding='{name}'?><planList/>");
+        feed(text).end.expect("it is UTF-8");
+    }
     assert_eq!(fault(feed([0xff, 0xfe, b'<', 0, b'p', 0])), "malformed");
     assert_eq!(fault(feed([0_u8; 5000])), "malformed");
 }

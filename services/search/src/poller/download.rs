@@ -109,9 +109,7 @@ impl Download {
         }
         let validators = Validators::of(response.headers());
         if let Some(coding) = response.headers().get(CONTENT_ENCODING)
-            && !["gzip", "x-gzip", "identity"]
-                .iter()
-                .any(|known| coding.as_bytes().eq_ignore_ascii_case(known.as_bytes()))
+            && !coding.as_bytes().split(|&byte| byte == b',').all(is_readable)
         {
             let detail =
                 format!("Content-Encoding {coding:?} was not asked for; only gzip is read");
@@ -141,7 +139,9 @@ impl Download {
                 return Ok(response);
             }
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
-            let next = next_url(&url, location.unwrap_or_default());
+            let location = location.filter(|location| !location.is_empty());
+            let next = location.ok_or_else(|| format!("{} without a Location", response.status()));
+            let next = next.and_then(|location| next_url(&url, location));
             url = next.map_err(|detail| Outcome::failed("redirects", detail))?;
         }
         let detail = format!("more than {REDIRECTS_MAX} redirects");
@@ -164,20 +164,26 @@ pub fn parse_url(text: &str) -> Result<Uri, InvalidSetting> {
     url.filter(usable).ok_or_else(|| InvalidSetting::Url(text.to_owned()))
 }
 
-/// Where `location` leads from `url`, if we may go there.
+/// Whether content of this coding can be read. An empty one is none; some providers announce that.
+fn is_readable(coding: &[u8]) -> bool {
+    let coding = coding.trim_ascii();
+    ["", "gzip", "x-gzip", "identity"]
+        .iter()
+        .any(|known| coding.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// Where `location` leads from `url` (RFC 3986 section 5.2.2), if we may go there.
 fn next_url(url: &Uri, location: &str) -> Result<Uri, String> {
     let scheme = url.scheme_str().unwrap_or("http");
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let location = location.split('#').next().unwrap_or_default();
-    let text = if location.contains("://") {
+    let before_path = location.split(['/', '?']).next().unwrap_or_default();
+    let text = if before_path.contains(':') {
         location.to_owned()
     } else if location.starts_with("//") {
         format!("{scheme}:{location}")
-    } else if location.starts_with('/') {
-        format!("{scheme}://{authority}{location}")
     } else {
-        let folder = url.path().rsplit_once('/').map_or("", |(folder, _)| folder);
-        format!("{scheme}://{authority}{folder}/{location}")
+        format!("{scheme}://{authority}{}", resolved(url, location))
     };
     let next = parse_url(&text).map_err(|_| "the redirect leads nowhere".to_owned())?;
     let host = |url: &Uri| url.host().map(str::to_ascii_lowercase);
@@ -197,6 +203,36 @@ fn next_url(url: &Uri, location: &str) -> Result<Uri, String> {
         next.host().unwrap_or_default(),
         port(&next)
     ))
+}
+
+/// Path and query of a reference that names neither a scheme nor a server.
+fn resolved(url: &Uri, reference: &str) -> String {
+    let (path, query) = match reference.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (reference, url.query().filter(|_| reference.is_empty())),
+    };
+    let folder = || url.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+    let path = match path {
+        "" => url.path().to_owned(),
+        absolute if absolute.starts_with('/') => without_dots(absolute),
+        relative => without_dots(&format!("{}/{relative}", folder())),
+    };
+    path + &query.map(|query| format!("?{query}")).unwrap_or_default()
+}
+
+/// A path without the segments `.` and `..` (section 5.2.4).
+fn without_dots(path: &str) -> String {
+    let mut kept = Vec::new();
+    for segment in path.split('/').skip(1) {
+        match segment {
+            "." => {}
+            ".." => drop(kept.pop()),
+            other => kept.push(other),
+        }
+    }
+    let is_folder = path.ends_with("/.") || path.ends_with("/..");
+    let end = if is_folder && !kept.is_empty() { "/" } else { "" };
+    format!("/{}{end}", kept.join("/"))
 }
 
 fn parse_authorities(pem: &[u8]) -> Result<RootCerts, InvalidSetting> {
@@ -345,6 +381,17 @@ mod tests {
         for (from, to, expected) in [
             ("http://a/b/c?d", "/e", Some("http://a/e")),
             ("http://a/b/c", "e?f#g", Some("http://a/b/e?f")),
+            ("http://a/b/c?d", "?token=1", Some("http://a/b/c?token=1")),
+            ("http://a?d", "?", Some("http://a/?")),
+            ("http://a/b/c?d", "#f", Some("http://a/b/c?d")),
+            ("http://a/b/c", "e?from=http://b/", Some("http://a/b/e?from=http://b/")),
+            ("http://a/b/c", "/e?from=http://b/", Some("http://a/e?from=http://b/")),
+            ("http://a/b/c", "../e/./f?../g", Some("http://a/e/f?../g")),
+            ("http://a/b/c", "../../..", Some("http://a/")),
+            ("http://a/b/c/d", "..", Some("http://a/b/")),
+            ("http://a/b/c", "e:1", None),
+            ("http://a/b/c", "./e:1", Some("http://a/b/e:1")),
+            ("http://a/b", "HTTP://a/e", Some("http://a/e")),
             ("http://a:81/b", "//A:81/e", Some("http://a:81/e")),
             ("http://a/b", "http://a:80/e", Some("http://a:80/e")),
             ("http://a/b", "https://a/e", Some("https://a/e")),

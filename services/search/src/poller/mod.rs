@@ -296,8 +296,9 @@ impl Run {
                 let outcome = self.source.poll(&self.catalog, seen_at);
                 // Also after a failure: another instance may have had more luck.
                 match self.catalog.catch_up(unix_seconds()) {
-                    // Where clocks differ, that may be older than what the validators stand for.
-                    Ok(changed) if changed > 0 && matches!(outcome, Outcome::Failed { .. }) => {
+                    // Where clocks differ, that may be older than what the validators stand for; and after a failure an answer that
+                    // nothing has changed does not bring the newer one back.
+                    Ok(changed) if changed > 0 && !matches!(outcome, Outcome::Fetched { .. }) => {
                         self.source.forget();
                     }
                     Ok(_) => {}
