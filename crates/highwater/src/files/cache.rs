@@ -106,6 +106,13 @@ impl Cache {
         small
     }
 
+    /// Keeps that there is no such file. Most often that is known: each request says it whose file is too large for the cache.
+    pub(super) fn put_absent(&self, place: &str) {
+        if !matches!(self.get(place), Some(Known::Absent)) {
+            self.put(place, Known::Absent);
+        }
+    }
+
     /// Keeps what was found, unless it is larger than all there is room for.
     pub(super) fn put(&self, place: &str, known: Known) {
         let content = match &known {
@@ -181,6 +188,20 @@ mod tests {
             cache.put(&format!("cold {n}"), content.clone());
         }
         assert!(cache.get("cold 999").is_some() && cache.get("cold 1").is_none());
+    }
+
+    /// Purpose: what is known to be absent does not move in the queue, for which the whole of it would be walked; what was there is replaced.
+    #[test]
+    fn absent_files_stay_where_they_are() {
+        let cache = Cache::new(4096);
+        cache.put_absent("f.br");
+        cache.put("f", file(50));
+        let queue = || Vec::from(cache.inner.read().expect("it is not poisoned").queue.clone());
+        let before = queue();
+        cache.put_absent("f.br");
+        assert_eq!(queue(), before);
+        cache.put_absent("f");
+        assert!(matches!(cache.get("f"), Some(Known::Absent)));
     }
 
     /// The inode of the file that is mapped where `content` lies.

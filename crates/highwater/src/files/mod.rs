@@ -359,7 +359,7 @@ impl Files {
             let representation = self.read_file(file, state, (place, &name), coding)?;
             // Only beside a file that is there: what clients ask for in vain takes no memory.
             for name in absent.into_iter().filter(|name| name != place) {
-                self.cache.put(&name, Known::Absent);
+                self.cache.put_absent(&name);
             }
             return Ok(Some(representation));
         }
