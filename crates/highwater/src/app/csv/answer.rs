@@ -41,9 +41,10 @@ impl<R: CsvRows> CsvAnswer<R> {
         self
     }
 
-    /// Puts an apostrophe in front of each field that begins with `=`, `+`, `-`, `@`, a tab or a carriage return and is
-    /// not a number, so that a spreadsheet shows it as text and does not run it. A program that reads the file sees the
-    /// apostrophe.
+    /// Puts an apostrophe in front of each field that begins with `=`, `+`, `-`, `@` (in full width, too), a tab or the end of a line and is
+    /// not a number, so that a spreadsheet shows it as text and does not run it; and also within a field, behind a semicolon, a tab or the end of
+    /// a line, where other cells begin on systems whose list separator is a semicolon. A program that reads the file sees the
+    /// apostrophes.
     ///
     /// ```
     /// use highwater::testing::Client;
