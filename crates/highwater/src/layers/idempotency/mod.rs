@@ -45,7 +45,7 @@ type Client = dyn Fn(&Request<'_>) -> Option<String> + Send + Sync;
 /// | with a known key, but otherwise different | 422 `idempotency_key_reused` |
 /// | with a key whose handler still runs | 409 `idempotency_under_way`, with `Retry-After` |
 /// | with a key whose handler was interrupted | 409 `idempotency_outcome_unknown` |
-/// | with a key whose answer was a stream or [too large](Idempotency::answer_bytes_max) to be kept | 409 `idempotency_answer_not_kept` |
+/// | with a key whose answer was a stream or [too large](Idempotency::answer_bytes_max) to be kept, or for which there was [no room](Idempotency::bytes_max) | 409 `idempotency_answer_not_kept` |
 /// | with a key that is not a string of at most 255 characters | 400 `idempotency_key_invalid` |
 /// | with a key, for a handler that takes its content as a stream | 400 `idempotency_key_unsupported` |
 /// | without a key, where it is [required](Idempotency::required) | 400 `idempotency_key_missing` |
@@ -180,7 +180,8 @@ impl Idempotency {
         self
     }
 
-    /// How many bytes of memory keys and answers take, 64 MiB by default. Beyond it new keys are answered 503.
+    /// How many bytes of memory keys and answers take, 64 MiB by default. Answers take at most half of it; of further ones only the status is
+    /// kept, so that a repetition is answered 409. When keys have taken the rest, new ones are answered 503.
     pub fn bytes_max(mut self, bytes: usize) -> Self {
         self.bytes_max = bytes;
         self

@@ -60,7 +60,7 @@ pub(super) const NOT_KEPT: Refusal = Refusal {
     status: StatusCode::CONFLICT,
     code: "idempotency_answer_not_kept",
     title: "The answer for this Idempotency-Key is not kept",
-    detail: "A request with the same Idempotency-Key was answered, and its answer is too large to be given again.",
+    detail: "A request with the same Idempotency-Key was answered, and its answer cannot be given again: it was too large to be kept, or there was no room for it.",
     retry_after: None,
 };
 

@@ -8,7 +8,7 @@
 //!
 //! Time is an argument, in microseconds since 1970. A key whose handler runs is never forgotten, however long that takes. Nothing is
 //! forgotten before its time to make room for others: then the same request could be applied twice. So a full table takes no new
-//! keys.
+//! keys. So that answers do not take the room of keys, whole ones take at most half of the bytes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -69,12 +69,21 @@ pub(super) struct Table {
     /// Which is forgotten next.
     dues: BTreeSet<((u64, u64), Key)>,
     last_number: u64,
+    /// What keys and answers take, and answers alone.
     bytes: usize,
+    answer_bytes: usize,
 }
 
 impl Table {
     pub(super) fn new(limits: Limits) -> Self {
-        Table { limits, entries: HashMap::new(), dues: BTreeSet::new(), last_number: 0, bytes: 0 }
+        Table {
+            limits,
+            entries: HashMap::new(),
+            dues: BTreeSet::new(),
+            last_number: 0,
+            bytes: 0,
+            answer_bytes: 0,
+        }
     }
 
     /// A request with this key has come. If it is [`Begin::New`], its key is under way from now on.
@@ -105,7 +114,8 @@ impl Table {
     ) -> Arc<Kept> {
         self.remove(key);
         let room = self.limits.bytes_max.saturating_sub(self.bytes);
-        let fits = cost(key).saturating_add(kept.bytes()) <= room;
+        let of_answers = (self.limits.bytes_max / 2).saturating_sub(self.answer_bytes);
+        let fits = cost(key).saturating_add(kept.bytes()) <= room && kept.bytes() <= of_answers;
         let kept = Arc::new(if fits { kept } else { Kept::Status(kept.status()) });
         self.put(key, fingerprint, now, State::Answered(Arc::clone(&kept)));
         kept
@@ -159,6 +169,7 @@ impl Table {
         self.last_number += 1;
         let due = (now.saturating_add(self.limits.lifetime_us), self.last_number);
         self.bytes += cost(key) + state.bytes();
+        self.answer_bytes += state.bytes();
         self.dues.insert((due, Arc::clone(key)));
         self.entries.insert(Arc::clone(key), Entry { fingerprint, due, state });
     }
@@ -166,6 +177,7 @@ impl Table {
     fn remove(&mut self, key: &Key) {
         let Some(entry) = self.entries.remove(key) else { return };
         self.bytes -= cost(key) + entry.state.bytes();
+        self.answer_bytes -= entry.state.bytes();
         self.dues.remove(&(entry.due, Arc::clone(key)));
     }
 }
@@ -238,6 +250,23 @@ mod tests {
             assert_eq!(*kept == answer(bytes), is_whole, "{bytes}");
             assert_eq!(table.begin(&key(1), 1, 0), Begin::Answered(kept));
         }
+    }
+
+    /// Purpose: answers take at most half of the bytes, at the bound and beyond it, so that keys have room for as long as there are few
+    /// enough; what is forgotten makes room for answers again.
+    #[test]
+    fn answers_leave_room_for_keys() {
+        let size = 1000;
+        let whole = answer(size - 64);
+        let mut table = table(100, 6 * size);
+        for name in 0..10 {
+            assert_eq!(table.begin(&key(name), 1, 0), Begin::New, "{name}");
+            let kept = table.finish(&key(name), 1, whole.clone(), 0);
+            assert_eq!(*kept == whole, name < 3, "{name}");
+            assert_eq!(table.begin(&key(name), 1, 0), Begin::Answered(kept));
+        }
+        assert_eq!(table.begin(&key(10), 1, LIFETIME), Begin::New);
+        assert_eq!(*table.finish(&key(10), 1, whole.clone(), LIFETIME), whole);
     }
 
     #[derive(Clone, Debug)]
@@ -315,6 +344,8 @@ mod tests {
                 }
                 let counted: usize = table.entries.iter().map(|(key, entry)| cost(key) + entry.state.bytes()).sum();
                 prop_assert_eq!(counted, table.bytes);
+                let answers: usize = table.entries.values().map(|entry| entry.state.bytes()).sum();
+                prop_assert_eq!(answers, table.answer_bytes);
                 prop_assert_eq!(table.dues.len(), table.entries.len());
             }
         }
