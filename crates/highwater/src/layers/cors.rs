@@ -24,7 +24,7 @@ type Test = dyn Fn(&str) -> bool + Send + Sync;
 /// It answers preflights itself, before any other layer sees them: a browser sends them without credentials,
 /// so a layer that requires them may come before or after this one. And it covers everything: a script sees a
 /// 503 or a 404 instead of a failure that looks like a mistake in this configuration. Where two of these
-/// cover a route, the outermost decides.
+/// cover a route, the outermost decides; it also replaces the fields that handlers set themselves.
 ///
 /// With any origin, or exactly one, every response gets the same fields, and a [`fixed`](crate::fixed) answer
 /// costs no more than without this layer. With a list, responses name the origin that asked, and have
@@ -331,6 +331,7 @@ impl Cors {
     }
 
     fn amend(&self, response: &mut Response) {
+        forbid(response);
         if let Some(origin) = self.constant_origin() {
             self.allow(origin, response);
             self.expose_on(response);
@@ -339,10 +340,22 @@ impl Cors {
 
     fn on_response(&self, request: &Request<'_>, response: &mut Response) {
         response.vary("origin");
+        forbid(response);
         if let Some(origin) = self.origin_for(request) {
             self.allow(origin, response);
             self.expose_on(response);
         }
+    }
+}
+
+/// Removes what a layer within this one, or a handler, permits: only the outermost decides.
+fn forbid(response: &mut Response) {
+    for name in [
+        header::ACCESS_CONTROL_ALLOW_ORIGIN,
+        header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
+        header::ACCESS_CONTROL_EXPOSE_HEADERS,
+    ] {
+        response.remove_header(&name);
     }
 }
 

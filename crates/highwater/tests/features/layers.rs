@@ -76,6 +76,29 @@ fn a_list_of_origins() {
     assert_eq!(vary.header("access-control-allow-origin"), Some(SHOP));
 }
 
+/// Purpose: of two layers the outermost decides, also where it permits less: nothing of what the inner one or a handler permits is
+/// left.
+#[test]
+fn the_outermost_decides() {
+    let inner = || cors().origin(OTHER).expose(["etag"]).credentials();
+    let own = || ([("access-control-allow-origin", "*")], "own");
+    for (outer, origin, expected) in [
+        (cors().origin(SHOP).origin(ADMIN), OTHER, &[("vary", "origin")][..]),
+        (
+            cors().origin(SHOP).origin(ADMIN),
+            ADMIN,
+            &[("access-control-allow-origin", ADMIN), ("vary", "origin")],
+        ),
+        (cors().any_origin(), OTHER, &[("access-control-allow-origin", "*")]),
+    ] {
+        let router = Router::new().get("/x", || "x").get("/own", own).get("/fixed", fixed("x"));
+        let client = Client::new(Router::new().layer(outer).nest("", router.layer(inner())));
+        for path in ["/x", "/own", "/fixed"] {
+            assert_eq!(cors_fields(&get(&client, path, origin)), expected, "{path} from {origin}");
+        }
+    }
+}
+
 /// Purpose: with one origin, or any, all responses are alike, and no `Vary` is needed.
 #[test]
 fn one_origin_or_any() {
