@@ -158,6 +158,46 @@ fn names_of_cookies_are_as_they_are_sent() {
     }
 }
 
+/// Purpose: of several cookies with one name the first counts, as browsers send that of the longest path first; but a cookie that
+/// is not genuine hides none that is, wherever it stands.
+#[test]
+fn of_cookies_with_one_name_one_counts() {
+    let value = |cookie: Option<Cookie<'static>>| cookie.map(|user| user.value().to_owned());
+    let name = |highwater::RawQuery(name): highwater::RawQuery| name.unwrap_or_default();
+    let router = Router::new()
+        .state(Key::from(&[7; 64]))
+        .get("/plain", move |jar: CookieJar| value(jar.get("user")))
+        .get("/first", |jar: highwater::Cookies| jar.get("user").map(str::to_owned))
+        .get("/signed", move |jar: SignedCookies| value(jar.get("user")))
+        .get("/hidden", move |jar: PrivateCookies| value(jar.get("user")))
+        .get("/sign", move |query, jar: SignedCookies| (jar.set(("user", name(query))), "set"))
+        .get("/hide", move |query, jar: PrivateCookies| (jar.set(("user", name(query))), "set"));
+    let client = highwater::testing::Client::new(router);
+    let ask = |path: &str, sent: &str| {
+        client.request(highwater::Method::GET, path).header("cookie", sent).send().text().to_owned()
+    };
+    for path in ["/plain", "/first"] {
+        assert_eq!(ask(path, "user=ann; x=y; user=bob; user=cid"), "ann");
+    }
+    for (make, read) in [("/sign", "/signed"), ("/hide", "/hidden")] {
+        let made = |name: &str| {
+            let answer = client.get(&format!("{make}?{name}"));
+            let set = answer.header("set-cookie").expect("it sets one").to_owned();
+            set.split(';').next().expect("a pair").to_owned()
+        };
+        let (ann, bob) = (made("ann"), made("bob"));
+        let forged = ann.replace("user=", "user=A");
+        for sent in [
+            format!("{ann}; {bob}"),
+            format!("{ann}; {forged}; user=x"),
+            format!("user=x; {forged}; {ann}; {bob}"),
+            format!("user=x; {ann}; {forged}; {bob}"),
+        ] {
+            assert_eq!(ask(read, &sent), "ann", "{sent}");
+        }
+    }
+}
+
 /// Purpose: a key that is missing is found when the application is built, and no secret is shown.
 #[test]
 fn keys_are_checked_and_hidden() {

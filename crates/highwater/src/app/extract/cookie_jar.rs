@@ -153,10 +153,11 @@ macro_rules! keyed {
 
         impl FromRequest for $name {
             fn from_request(request: &Request<'_>) -> Result<Self, Error> {
-                match request.state::<Key>() {
-                    Some(key) => Ok($name { jar: received(request), key: key.clone() }),
-                    None => Err(Error::internal("no state of type `Key`")),
-                }
+                let key = request.state::<Key>();
+                let key = key.ok_or_else(|| Error::internal("no state of type `Key`"))?.clone();
+                let is_genuine =
+                    |jar: &cookie::CookieJar, name: &str| $open(jar, &key, name).is_some();
+                Ok($name { jar: first_of_each(request, is_genuine), key })
             }
 
             fn is_present(request: &Request<'_>) -> bool {
@@ -223,13 +224,24 @@ pub(crate) fn signature(key: &Key, name: &str, value: &str) -> String {
     signed
 }
 
-/// The cookies that a request was sent with. Malformed ones are skipped.
+/// The cookies that a request was sent with. Malformed ones are skipped, and of several with one name the first counts, as in
+/// [`Cookies`](super::Cookies): that is the one of the longest path (RFC 6265 §5.4).
 pub(crate) fn received(request: &Request<'_>) -> cookie::CookieJar {
+    first_of_each(request, |_, _| true)
+}
+
+/// The same, but of several with one name the first counts that is genuine: whoever can set a cookie for another path or for all hosts of
+/// the domain must not hide one of the server's. If none is, it does not matter which counts.
+fn first_of_each(
+    request: &Request<'_>,
+    is_genuine: impl Fn(&cookie::CookieJar, &str) -> bool,
+) -> cookie::CookieJar {
     let mut jar = cookie::CookieJar::new();
     for value in request.headers().get_all("cookie") {
         let pairs = value.split(|byte| *byte == b';');
         for pair in pairs.filter_map(|pair| std::str::from_utf8(pair).ok()) {
-            if let Some((name, value)) = parse(pair) {
+            let Some((name, value)) = parse(pair) else { continue };
+            if jar.get(name).is_none() || !is_genuine(&jar, name) {
                 jar.add_original(Cookie::new(name.to_owned(), value.into_owned()));
             }
         }
