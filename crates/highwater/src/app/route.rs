@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::Method;
 
-use super::handler::{Description, Dispatch, Handler};
+use super::handler::{Description, Dispatch, Handler, Kind};
 use super::outcome::Outcome;
 use super::request::Request;
 use crate::admission::route_limit::RouteLimit;
@@ -58,6 +58,12 @@ impl Route {
     pub(super) fn set_timeout(&mut self, timeout: Option<Duration>) {
         let own = &mut self.description.options.timeout;
         *own = own.or(timeout);
+    }
+
+    /// Whether a form can be posted to its handler.
+    pub(super) fn takes_forms(&self) -> bool {
+        let may_change = self.methods.as_ref().is_none_or(|of| of.iter().any(|one| !one.is_safe()));
+        may_change && self.description.kind != Kind::Fixed && !self.description.takes_connect
     }
 
     /// The methods as they are shown: separated by commas, or `*`.

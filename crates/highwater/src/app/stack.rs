@@ -142,6 +142,11 @@ impl Stack {
         self.request_ids.as_deref()
     }
 
+    /// Whether a layer looks at content that handlers do not take.
+    pub(super) fn wants_content(&self) -> bool {
+        self.layers.iter().any(|layer| layer.wants_content)
+    }
+
     /// Whether a layer observes how answers end.
     pub(super) fn wants_end(&self) -> bool {
         !self.ends.is_empty()

@@ -32,8 +32,8 @@ type Session = dyn Fn(&Request<'_>) -> Option<String> + Send + Sync;
 ///
 /// A handler that makes a page takes a [`CsrfToken`], and writes its value into a field `csrf_token` of each form, or into a script that sends
 /// it as `X-CSRF-Token`. The client gets the same in a signed cookie (`__Host-csrf`; `HttpOnly`, `SameSite=Lax`, `Secure`). `GET`,
-/// `HEAD` and `OPTIONS` pass; all other requests need both. A form's field is found where the route takes the content whole and it is
-/// `application/x-www-form-urlencoded`; forms with files send the header field.
+/// `HEAD` and `OPTIONS` pass; all other requests need both. A form's field is found where its content is
+/// `application/x-www-form-urlencoded`, unless the handler takes that as it comes; those, and forms with files, send the header field.
 ///
 /// The answer of a handler that takes a token belongs to one client: [`response_cache`](super::response_cache) does not keep it,
 /// and it gets `Vary: Cookie` for other caches.
@@ -225,6 +225,7 @@ impl From<CsrfTokens> for Layer {
         let tokens = Arc::new(tokens);
         let asked = Arc::clone(&tokens);
         let layer = Layer::new()
+            .wants_content()
             .on_request(move |request: &Request<'_>| asked.on_request(request))
             .on_response(move |request: &Request<'_>, response: &mut Response| {
                 tokens.on_response(request, response);

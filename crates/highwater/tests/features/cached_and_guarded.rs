@@ -12,7 +12,7 @@ use highwater::proxies::TrustedProxies;
 use highwater::testing::{Client, Response as Answer};
 use highwater::{
     Error, Form, FromRequest, Method, PeerAddr, PeerCertificates, Request, Response, Router,
-    StatusCode,
+    StatusCode, routing,
 };
 use serde::Deserialize;
 use tokio::sync::oneshot;
@@ -389,7 +389,9 @@ fn bank(key: Key) -> Client {
             .layer(csrf_tokens(key))
             .get("/", || "no form")
             .get("/form", |token: CsrfToken| token.value().to_owned())
-            .post("/form", |Form(Transfer { to })| to),
+            .post("/form", |Form(Transfer { to })| to)
+            .post("/sign-out", || "bye")
+            .route("/any", routing::any(async || "any")),
     )
 }
 
@@ -432,6 +434,15 @@ fn forms_repeat_a_token() {
     let body = format!("to=ann&csrf_token={token}");
     assert_eq!(send(&client, Some(&cookie), &body, None).text(), "ann");
     assert_eq!(send(&client, Some(&cookie), "to=ann", Some(&token)).text(), "ann");
+    for (path, text) in [("/sign-out", "bye"), ("/any", "any")] {
+        let ask = |body: &str| {
+            let request = client.request(Method::POST, path).header("cookie", &cookie);
+            let kind = "application/x-www-form-urlencoded; charset=utf-8";
+            request.header("content-type", kind).body(body.to_owned()).send()
+        };
+        assert_eq!(ask(&body).text(), text, "the handler takes no content, the layer does");
+        assert_eq!(ask("csrf_token=x").status, 403);
+    }
     let other = client.get("/form");
     assert_ne!(other.text(), token);
     let foreign = bank(Key::from(&[8; 64])).get("/form");

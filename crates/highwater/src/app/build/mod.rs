@@ -383,12 +383,18 @@ impl Build {
         let gives_ids = self.scopes.iter().any(|scope| scope.stack.request_ids().is_some());
         let before = (gives_ids || !self.rewrites.is_empty())
             .then_some(Before { rewrites: self.rewrites, gives_ids });
+        let stack = |scope: ScopeId| &self.scopes[usize::from(scope)].stack;
         let made = endpoints.into_iter().zip(limits).zip(covered);
         let endpoints = made.map(|(((route, scope), limit), covered)| Endpoint {
-            is_covered: !self.scopes[usize::from(scope)].stack.is_empty(),
+            is_covered: !stack(scope).is_empty(),
             covered,
             kind: route.description.kind,
-            body: body_use(&route),
+            body: match body_use(&route) {
+                BodyUse::None if route.takes_forms() && stack(scope).wants_content() => {
+                    BodyUse::Whole
+                }
+                own => own,
+            },
             takes_connect: route.description.takes_connect,
             body_max: route.description.options.body_max,
             priority: route.description.options.priority.unwrap_or_default(),

@@ -129,6 +129,8 @@ pub struct Layer {
     pub(super) documents: Option<Arc<Document>>,
     pub(super) covers_everything: bool,
     pub(super) wants_peer: bool,
+    /// It looks at the content of requests, also at that of handlers that take none.
+    pub(super) wants_content: bool,
     pub(super) request_ids: Option<Arc<RequestIds>>,
     /// It reads Tokio's clock, which tests move.
     #[cfg(feature = "testing")]
@@ -220,6 +222,14 @@ impl Layer {
     /// Looks up the peers' addresses, for [`Request::peer`], in the whole application.
     pub fn peer_addresses(mut self) -> Self {
         self.wants_peer = true;
+        self
+    }
+
+    /// Has the content of a request collected for [`Request::body`] although its handler takes none. A handler that takes it as it comes
+    /// still does.
+    #[cfg(feature = "cookies")]
+    pub(crate) fn wants_content(mut self) -> Self {
+        self.wants_content = true;
         self
     }
 
