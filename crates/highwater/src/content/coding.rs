@@ -15,6 +15,10 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
+    /// Those that make other bytes.
+    #[cfg(feature = "compression")]
+    pub(crate) const ALL: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
+
     /// Its name in `Content-Encoding`.
     pub(crate) fn name(self) -> &'static str {
         match self {

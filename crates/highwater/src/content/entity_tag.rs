@@ -14,6 +14,26 @@ pub(crate) fn of_content(content: &[u8]) -> String {
     format!("\"{:x}-{:016x}{:016x}\"", content.len(), hash(0), hash(1))
 }
 
+/// The tag of the content of `tag` in a coding: another strong one, `"7;gzip"` for `"7"`, since the bytes are others. A weak one is
+/// about the meaning, which is the same.
+#[cfg(feature = "compression")]
+pub(crate) fn coded(tag: &[u8], coding: &str) -> Vec<u8> {
+    match tag.strip_suffix(b"\"") {
+        Some(opened) if !tag.starts_with(b"W/") => {
+            [opened, b";", coding.as_bytes(), b"\""].concat()
+        }
+        _ => tag.to_vec(),
+    }
+}
+
+/// Whether `one` is what [`coded`] makes of the strong tag `other`.
+#[cfg(feature = "compression")]
+pub(crate) fn is_coded(one: &[u8], other: &[u8], coding: &str) -> bool {
+    let behind = other.strip_suffix(b"\"").and_then(|opened| one.strip_prefix(opened));
+    let named = behind.and_then(|rest| rest.strip_prefix(b";")?.strip_suffix(b"\""));
+    named == Some(coding.as_bytes())
+}
+
 /// A strong tag of a version, with its quotes: the version itself, or, where that has bytes that no tag may have, one made of
 /// them.
 #[cfg(feature = "json")]

@@ -4,6 +4,11 @@ use highwater_core::http::Fields;
 use highwater_core::http_date;
 use highwater_core::time::UnixSeconds;
 
+#[cfg(feature = "compression")]
+use super::coding::{Coding, Weights};
+#[cfg(feature = "compression")]
+use super::entity_tag::is_coded;
+
 /// What tells one state of a resource from another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Validators<'a> {
@@ -25,6 +30,9 @@ pub(crate) enum Verdict {
 
 /// Judges the conditions of a request for a resource that exists, in the order of section 13.2.2. `is_read`: it is a `GET` or
 /// `HEAD`. `now` decides the century of old dates.
+///
+/// The tag of compressed content stands for that of the content itself: the client has seen that state. But it gets a 304 only if
+/// it accepts the coding, since a cache may ask for a client that does not.
 pub(crate) fn judge(
     fields: Fields<'_>,
     is_read: bool,
@@ -34,14 +42,21 @@ pub(crate) fn judge(
     let date = |name| http_date::parse(fields.get(name)?, now).zip(validators.modified);
     let has = |name| fields.get(name).is_some();
     if has("if-match") {
-        if !matches(fields, "if-match", validators.tag, is_same_strong) {
+        let is_same = |one: &[u8], other: &[u8]| {
+            is_same_strong(one, other) || is_compressed(one, other, None)
+        };
+        if !matches(fields, "if-match", validators.tag, is_same) {
             return Verdict::Failed;
         }
     } else if date("if-unmodified-since").is_some_and(|(date, modified)| modified > date) {
         return Verdict::Failed;
     }
     if has("if-none-match") {
-        return match matches(fields, "if-none-match", validators.tag, is_same_weak) {
+        let is_same = |one: &[u8], other: &[u8]| {
+            is_same_weak(one, other)
+                || is_compressed(opaque(one), opaque(other), is_read.then_some(fields))
+        };
+        return match matches(fields, "if-none-match", validators.tag, is_same) {
             false => Verdict::Proceed,
             true if is_read => Verdict::NotModified,
             true => Verdict::Failed,
@@ -107,6 +122,26 @@ fn is_same_weak(one: &[u8], other: &[u8]) -> bool {
     opaque(one) == opaque(other)
 }
 
+/// Whether `one` is the tag of the content of `other` as a compression layer sends it, in a coding that is accepted `by` the client.
+#[cfg(feature = "compression")]
+fn is_compressed(one: &[u8], other: &[u8], by: Option<Fields<'_>>) -> bool {
+    let accepts = |coding| by.is_none_or(|fields| Weights::of(fields).of_coding(coding) > 0);
+    let made = Coding::ALL.into_iter().find(|coding| is_coded(one, other, coding.name()));
+    made.is_some_and(accepts)
+}
+
+#[cfg(not(feature = "compression"))]
+fn is_compressed(_: &[u8], _: &[u8], _: Option<Fields<'_>>) -> bool {
+    false
+}
+
+/// Whether `If-None-Match` names this tag.
+#[cfg(feature = "compression")]
+pub(crate) fn is_known(fields: Fields<'_>, tag: &[u8]) -> bool {
+    let mut values = fields.get_all("if-none-match");
+    values.any(|value| tags(value).any(|one| is_same_weak(one, tag)))
+}
+
 fn opaque(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
@@ -144,6 +179,20 @@ mod tests {
             (&[("if-match", "\"b\"")], Failed, Failed),
             (&[("if-match", "W/\"a\"")], Failed, Failed), // strong comparison
             (&[("if-match", "a")], Failed, Failed),
+            (&[("if-match", "\"a;gzip\"")], Proceed, Proceed), // the state is the same
+            (&[("if-match", "\"a;br\", \"b\"")], Proceed, Proceed),
+            (&[("if-match", "W/\"a;gzip\"")], Failed, Failed),
+            (&[("if-match", "\"b;gzip\"")], Failed, Failed),
+            (&[("if-match", "\"a;lzw\"")], Failed, Failed),
+            (&[("if-match", "\"a;gzip;gzip\"")], Failed, Failed),
+            (&[("if-none-match", "\"a;gzip\"")], Proceed, Failed), // it does not accept gzip
+            (&[("if-none-match", "\"a;br\""), ("accept-encoding", "gzip")], Proceed, Failed),
+            (&[("if-none-match", "\"a;gzip\""), ("accept-encoding", "gzip")], NotModified, Failed),
+            (
+                &[("if-none-match", "W/\"a;gzip\""), ("accept-encoding", "gzip")],
+                NotModified,
+                Failed,
+            ),
             (&[("if-match", "\"a\""), ("if-unmodified-since", OLD)], Proceed, Proceed),
             (&[("if-unmodified-since", OLD)], Failed, Failed),
             (&[("if-unmodified-since", SAME)], Proceed, Proceed),

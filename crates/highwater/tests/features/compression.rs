@@ -7,7 +7,7 @@ use std::time::Duration;
 use highwater::layers::{COMPRESSED_AT_ONCE_MAX, compression, etag};
 use highwater::server::TransportChoice;
 use highwater::testing::Client;
-use highwater::{Body, Bytes, Layer, Method, Response, Router, StatusCode, fixed};
+use highwater::{Body, Bytes, Layer, Method, Preconditions, Response, Router, StatusCode, fixed};
 
 use highwater_testkit::eventually;
 
@@ -56,7 +56,7 @@ fn typed(media_type: &'static str, body: impl Into<Body>) -> Response {
 }
 
 on_each_transport! {
-    /// Purpose: each coding arrives as what the handler answered, smaller, with a length, a `Vary` and a weak tag.
+    /// Purpose: each coding arrives as what the handler answered, smaller, with a length, a `Vary` and a tag of its own.
     fn whole_content(transport) {
         let page = || typed("application/json", json(64 * 1024)).with_header("etag", "\"1\"");
         let counted = move || page().with_header("content-length", json(64 * 1024).len().to_string());
@@ -74,7 +74,7 @@ on_each_transport! {
                 assert_eq!(answer.field("content-length"), Some(length.as_str()));
                 assert_eq!(answer.field("transfer-encoding"), None);
                 assert_eq!(answer.field("vary"), Some("accept-encoding"));
-                assert_eq!(answer.field("etag"), Some("W/\"1\""));
+                assert_eq!(answer.field("etag"), Some(&*format!("\"1;{coding}\"")));
             }
         }
         for refused in ["", "deflate", "gzip;q=0", "identity"] {
@@ -132,7 +132,8 @@ on_each_transport! {
         let app = Router::new().layer(compression()).layer(etag()).get("/", page);
         let server = start(app, transport);
         for (accepted, known, tag) in [
-            ("gzip", "W/\"1\"", "W/\"1\""), ("gzip", "\"0\", \"1\"", "\"1\""), ("gzip", "*", "\"1\""),
+            ("gzip", "\"1;gzip\"", "\"1;gzip\""), ("br, gzip", "\"1;gzip\"", "\"1;gzip\""), ("gzip", "W/\"1;gzip\"", "\"1;gzip\""),
+            ("gzip", "\"0\", \"1\"", "\"1\""), ("gzip", "*", "\"1\""), ("gzip", "W/\"1\"", "\"1\""),
             ("identity", "W/\"1\"", "\"1\""), ("identity", "\"1\"", "\"1\""),
         ] {
             let fields = [format!("Accept-Encoding: {accepted}"), format!("If-None-Match: {known}")];
@@ -140,6 +141,28 @@ on_each_transport! {
             assert_eq!((answer.status, answer.field("etag")), (304, Some(tag)), "{accepted} {known}");
             assert_eq!(answer.field("vary"), Some("accept-encoding"));
         }
+    }
+
+    /// Purpose: a client that has read compressed content can change it by its tag, and cannot once the state is another; a tag of a
+    /// coding that it does not accept brings the content, not a 304.
+    fn changes_by_the_tag_of_compressed_content(transport) {
+        let page = || typed("application/json", json(4096)).with_header("etag", "\"1\"");
+        let change = |conditions: Preconditions| conditions.check(Some("\"1\"")).map(|()| "changed");
+        let weak = || typed("application/json", json(4096)).with_header("etag", "W/\"1\"");
+        let app = Router::new().layer(compression()).layer(etag()).get("/", page).put("/", change).get("/weak", weak);
+        let server = start(app, transport);
+        let read = ask(server.address(), "/", &["Accept-Encoding: gzip"]);
+        let tag = read.field("etag").expect("the handler has set one").to_owned();
+        assert_eq!(tag, "\"1;gzip\"");
+        for (tag, status) in [(tag.as_str(), 200), ("\"0;gzip\"", 412), ("W/\"1\"", 412), ("\"1\"", 200)] {
+            let request = format!(
+                "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 0\r\nIf-Match: {tag}\r\n\r\n"
+            );
+            assert_eq!(exchange(server.address(), &request).status, status, "{tag}");
+        }
+        let other = ask(server.address(), "/", &["Accept-Encoding: identity", "If-None-Match: \"1;gzip\""]);
+        assert_eq!((other.status, other.field("etag")), (200, Some("\"1\"")));
+        assert_eq!(ask(server.address(), "/weak", &["Accept-Encoding: gzip"]).field("etag"), Some("W/\"1\""));
     }
 
     /// Purpose: large content is compressed in pieces, and is the same behind it; HEAD has no content.

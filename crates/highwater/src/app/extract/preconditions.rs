@@ -34,7 +34,7 @@ use crate::content::precondition::{Validators, Verdict, judge};
 #[derive(Clone, Debug)]
 pub struct Preconditions {
     is_read: bool,
-    /// With the four fields that there are.
+    /// With those fields, and which codings the client accepts.
     head: Option<OwnedHead>,
 }
 
@@ -92,8 +92,9 @@ fn conditions(fields: Fields<'_>) -> Option<OwnedHead> {
         FIELDS.into_iter().flat_map(|name| fields.get_all(name).map(move |value| (name, value)));
     let mut conditions = conditions.peekable();
     conditions.peek()?;
+    let accepted = fields.get_all("accept-encoding").map(|value| ("accept-encoding", value));
     let mut head = OwnedHead::new("GET", "/", Default::default())?;
-    head.set_fields(conditions);
+    head.set_fields(conditions.chain(accepted));
     Some(head)
 }
 

@@ -19,6 +19,8 @@ use self::encoder::{Encoder, compress};
 use self::stream::Compressed;
 use crate::app::{Layer, Request, Response};
 use crate::content::coding::{Coding, Weights};
+use crate::content::entity_tag::coded;
+use crate::content::precondition::is_known;
 use crate::layers::cache_control;
 
 /// Smaller content is left as it is: it is one packet in any case.
@@ -53,8 +55,9 @@ type Test = dyn Fn(&Request<'_>, &Response) -> bool + Send + Sync;
 ///
 /// [`media_type`](Compression::media_type) adds types; events of an event stream are flushed one by one then.
 ///
-/// Responses that may be compressed have `Vary: Accept-Encoding`, whether they are or not. A strong `ETag` becomes weak, and
-/// `Accept-Ranges` goes.
+/// Responses that may be compressed have `Vary: Accept-Encoding`, whether they are or not. A strong `ETag` gets the coding at its end
+/// (`"7;gzip"` for `"7"`), and `Accept-Ranges` goes. Where such a tag comes back in `If-Match` or `If-None-Match`,
+/// [`Preconditions`](crate::Preconditions), [`etag`](super::etag), the response cache, resources and static files take it for that of the content.
 ///
 /// It does not cover [`fixed`](crate::fixed) answers unless it is made to: `Layer::from(compression()).everywhere()`. Give it
 /// before layers that make content or tags, so that it is around them.
@@ -146,19 +149,15 @@ impl Compression {
     }
 
     /// A 304 has the fields that the 200 would have (RFC 9110 §15.4.5). Without content nobody knows whether that is compressed: the
-    /// tag is weak if the client names it as a weak one, which it got with compressed content.
+    /// tag is that of compressed content if the client names that one, and accepts the coding.
     fn on_not_modified(&self, request: &Request<'_>, response: &mut Response) {
         response.vary("accept-encoding");
-        let coding = Weights::of(request.headers()).choose(OFFERS);
-        let may_be_compressed = coding.is_some_and(|coding| coding != Coding::Identity);
-        let tag = response.header("etag");
-        let mut known = request.headers().get_all("if-none-match");
-        let is_compressed = known.any(|value| {
-            let mut named = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-            named.any(|one| one.strip_prefix(b"W/").is_some_and(|one| Some(one) == tag))
-        });
-        if may_be_compressed && is_compressed {
-            weaken(response);
+        let Some(tag) = response.header("etag") else { return };
+        let weights = Weights::of(request.headers());
+        let accepted = Coding::ALL.into_iter().filter(|coding| weights.of_coding(*coding) > 0);
+        let mut tags = accepted.map(|coding| coded(tag, coding.name()));
+        if let Some(known) = tags.find(|tag| is_known(request.headers(), tag)) {
+            set_tag(response, &known);
         }
     }
 
@@ -180,7 +179,10 @@ impl Compression {
         }
         response.set_header(header::CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
         response.remove_header(&header::ACCEPT_RANGES);
-        weaken(response);
+        if let Some(tag) = response.header("etag") {
+            let tag = coded(tag, coding.name());
+            set_tag(response, &tag);
+        }
     }
 
     fn may_compress(&self, request: &Request<'_>, response: &Response) -> bool {
@@ -262,12 +264,9 @@ fn streams(count: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)))
 }
 
-/// Makes a strong entity tag weak: the bytes are others now (RFC 9110 §8.8.1).
-fn weaken(response: &mut Response) {
-    let Some(tag) = response.header("etag").filter(|tag| !tag.starts_with(b"W/")) else { return };
-    let weak = [b"W/", tag].concat();
-    if let Ok(weak) = HeaderValue::from_bytes(&weak) {
-        response.set_header(header::ETAG, weak);
+fn set_tag(response: &mut Response, tag: &[u8]) {
+    if let Ok(tag) = HeaderValue::from_bytes(tag) {
+        response.set_header(header::ETAG, tag);
     }
 }
 
