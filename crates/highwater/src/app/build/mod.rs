@@ -29,7 +29,7 @@ use crate::app::route::{Fallback, Route};
 use crate::app::router::Router;
 use crate::app::scope::Scope;
 use crate::app::sites::Sites;
-use crate::app::stack::Effect;
+use crate::app::stack::{Effect, Stack};
 use crate::app::target::{PathId, ScopeId};
 use crate::app::trailing_slash::TrailingSlash;
 use crate::app::worker_local::GivenLocal;
@@ -383,18 +383,12 @@ impl Build {
         let gives_ids = self.scopes.iter().any(|scope| scope.stack.request_ids().is_some());
         let before = (gives_ids || !self.rewrites.is_empty())
             .then_some(Before { rewrites: self.rewrites, gives_ids });
-        let stack = |scope: ScopeId| &self.scopes[usize::from(scope)].stack;
         let made = endpoints.into_iter().zip(limits).zip(covered);
         let endpoints = made.map(|(((route, scope), limit), covered)| Endpoint {
-            is_covered: !stack(scope).is_empty(),
+            is_covered: !self.scopes[usize::from(scope)].stack.is_empty(),
             covered,
             kind: route.description.kind,
-            body: match body_use(&route) {
-                BodyUse::None if route.takes_forms() && stack(scope).wants_content() => {
-                    BodyUse::Whole
-                }
-                own => own,
-            },
+            body: body_for(&self.scopes[usize::from(scope)].stack, &route),
             takes_connect: route.description.takes_connect,
             body_max: route.description.options.body_max,
             priority: route.description.options.priority.unwrap_or_default(),
@@ -453,6 +447,14 @@ fn endpoint_facts(
 
 fn body_use(route: &Route) -> BodyUse {
     route.description.bodies.first().map_or(BodyUse::None, |(_, body)| *body)
+}
+
+/// How the content is read for the handler of a route and for its layers.
+fn body_for(layers: &Stack, route: &Route) -> BodyUse {
+    match body_use(route) {
+        BodyUse::None if layers.wants_content() && route.takes_forms() => BodyUse::Whole,
+        own => own,
+    }
 }
 
 fn info(route: &Route) -> EndpointInfo {
