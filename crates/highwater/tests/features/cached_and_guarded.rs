@@ -443,6 +443,16 @@ fn forms_repeat_a_token() {
         assert_eq!(ask(&body).text(), text, "the handler takes no content, the layer does");
         assert_eq!(ask("csrf_token=x").status, 403);
     }
+    // Browsers may send the content behind the head, in a packet of its own.
+    let mut connection = client.connect();
+    connection.send(format!(
+        "POST /sign-out HTTP/1.1\r\nHost: h\r\nCookie: {cookie}\r\nContent-Length: {}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\n\r\n",
+        body.len()
+    ));
+    connection.send(&body);
+    let heard = String::from_utf8_lossy(connection.heard()).into_owned();
+    assert!(heard.ends_with("\r\n\r\nbye"), "{heard}");
     let other = client.get("/form");
     assert_ne!(other.text(), token);
     let foreign = bank(Key::from(&[8; 64])).get("/form");
