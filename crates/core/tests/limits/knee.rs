@@ -168,6 +168,23 @@ fn nothing_is_refused_while_there_is_room() {
     }
 }
 
+/// Purpose: a guard that sees only counts refuses nothing when more requests come whose answers take longer than a
+/// window: the answers of a window are those of the earlier, smaller load.
+#[test]
+fn long_answers_to_more_requests_are_no_queue() {
+    for (seconds, before, after) in [(60.0, 0.2, 3.0), (20.0, 0.5, 10.0)] {
+        for sighted in [false, true] {
+            let scene = Scene { sighted, ..back_end(Service::Constant(seconds), 1 << 20) };
+            let mut limit = guarded();
+            let mut world = World::new(scene, &mut limit);
+            world.run(600.0, before);
+            world.run(1200.0, after);
+            let count = refused(&world.tenths, 0.0, 1800.0);
+            assert_eq!(count, 0.0, "{seconds} s, sighted {sighted}, limit {}", limit.limit());
+        }
+    }
+}
+
 /// Purpose: two thousand requests that arrive at once and wait for half a second are admitted by a
 /// route's limit, and soon by a guard's.
 #[test]

@@ -9,6 +9,8 @@ const ROUNDED: f64 = 0.5;
 /// The result of one concurrency.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
+    /// The time covered, in seconds.
+    pub(super) span: f64,
     pub(super) in_flight: f64,
     pub(super) in_flight_max: f64,
     pub(super) rate: f64,
@@ -34,6 +36,7 @@ impl Point {
         // The mean is rounded: a 0 stands for anything below half of one.
         let in_flight = f64::from(window.in_flight).max(0.5);
         Some(Point {
+            span: seconds,
             in_flight,
             in_flight_max: f64::from(window.in_flight_max).max(in_flight),
             rate,
@@ -51,6 +54,12 @@ impl Point {
     /// law.
     pub(super) fn is_steady(&self) -> bool {
         self.latency <= (self.in_flight + ROUNDED) / self.rate * FELT
+    }
+
+    /// Whether the window was shorter than an answer took before. Then its answers are to requests of that time, and its rate
+    /// is that of fewer in flight.
+    pub(super) fn is_shorter_than_answers(&self, before: Point) -> bool {
+        self.span < before.latency
     }
 
     /// How long an answer takes now.
