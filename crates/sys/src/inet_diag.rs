@@ -48,13 +48,18 @@ const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 
-/// Offsets of `tcpi_last_data_sent`, `tcpi_last_data_recv` and `tcpi_bytes_acked` in `tcp_info`.
+/// Offsets of `tcpi_last_data_sent`, `tcpi_last_data_recv`, `tcpi_bytes_acked` and `tcpi_bytes_received` in `tcp_info`.
 const LAST_DATA_SENT: usize = 44;
 const LAST_DATA_RECV: usize = 52;
 const BYTES_ACKED: usize = 120;
+const BYTES_RECEIVED: usize = 128;
 
 /// After this long without a byte in either direction a connection may be idle, in milliseconds.
 const IDLE_MS: u32 = 1000;
+
+/// After this long, a connection whose client has never sent a byte is idle, in milliseconds. Less: a burst of clients that
+/// are too busy to ask at once counts as idle. More: clients that send nothing hold places for longer. A guess.
+const SILENT_MS: u32 = 3000;
 
 /// The resolution of those times, in milliseconds: the kernel's clock ticks at least 100 times a
 /// second.
@@ -83,10 +88,12 @@ pub struct Connections {
     pub closing: u32,
     /// Established connections that are kept alive: nothing has happened for a second, and the
     /// server has sent last. A server that gets a new request within a tick of the kernel's clock
-    /// after its last answer, and then sends nothing for a second, looks the same. Connections that
-    /// were never answered do not count: they may be a burst of clients too busy to ask at once.
+    /// after its last answer, and then sends nothing for a second, looks the same. Connections on which
+    /// the client has sent nothing at all count after three seconds: earlier, they may be a burst of clients too
+    /// busy to ask at once.
     pub idle: u32,
-    /// For each connection with unread bytes: how long ago the last byte arrived, in milliseconds.
+    /// For each connection with unread bytes: how long ago the last byte arrived, in milliseconds. Without those whose
+    /// client has not taken all that the server has sent: there the server waits for the client.
     pub waiting_ms: Vec<u32>,
 }
 
@@ -236,9 +243,12 @@ fn add(message: &[u8], address: Option<IpAddr>, found: &mut Connections) -> Opti
     };
     *count += 1;
     let information = tcp_info(attributes).unwrap_or_default();
-    if unread > end {
+    if unread > end && unsent == 0 {
         found.waiting_ms.push(u32_at(information, LAST_DATA_RECV).unwrap_or(0));
-    } else if state == TCP_ESTABLISHED && unsent == 0 && is_idle(information).unwrap_or(false) {
+    } else if state == TCP_ESTABLISHED
+        && unread + unsent == 0
+        && is_idle(information).unwrap_or(false)
+    {
         found.idle += 1;
     }
     Some(())
@@ -249,10 +259,11 @@ fn is_idle(information: &[u8]) -> Option<bool> {
     let (sent_ms, received_ms) =
         (u32_at(information, LAST_DATA_SENT)?, u32_at(information, LAST_DATA_RECV)?);
     let acked = u64_at(information, BYTES_ACKED)?;
-    let is_quiet = sent_ms.min(received_ms) >= IDLE_MS;
+    let quiet_ms = sent_ms.min(received_ms);
+    let is_silent = quiet_ms >= SILENT_MS && u64_at(information, BYTES_RECEIVED)? == 0;
     // What the client's first packet acknowledges may count as a byte.
     let is_owed = acked <= 1 || sent_ms > received_ms.saturating_add(TICK_MS);
-    Some(is_quiet && !is_owed)
+    Some(is_silent || quiet_ms >= IDLE_MS && !is_owed)
 }
 
 /// The local address of a socket.
@@ -341,29 +352,34 @@ mod tests {
     }
 
     /// A `tcp_info` with these times, in milliseconds ago, and bytes.
-    fn information(sent_ms: u32, received_ms: u32, acked: u64) -> Vec<u8> {
+    fn information(sent_ms: u32, received_ms: u32, acked: u64, received: u64) -> Vec<u8> {
         let mut bytes = vec![0; 232];
         bytes[LAST_DATA_SENT..][..4].copy_from_slice(&sent_ms.to_ne_bytes());
         bytes[LAST_DATA_RECV..][..4].copy_from_slice(&received_ms.to_ne_bytes());
         bytes[BYTES_ACKED..][..8].copy_from_slice(&acked.to_ne_bytes());
+        bytes[BYTES_RECEIVED..][..8].copy_from_slice(&received.to_ne_bytes());
         bytes
     }
 
-    /// Purpose: a connection is idle if it has been answered, and only after a second. It is not
-    /// idle while it waits for an answer, however long, nor if it was never answered.
+    /// Purpose: a connection is idle if it has been answered, and only after a second, or if its client has sent nothing
+    /// for three. It is not idle while it waits for an answer, however long, nor if it was never answered.
     #[test]
     fn idle_is_who_is_owed_nothing() {
-        for (sent_ms, received_ms, acked, idle) in [
-            (5000, 5000, 0, false),     // never answered
-            (5000, 5000, 1, false),     // nor this one
-            (5000, 5000, 200, true),    // answered within a tick
-            (5000, 5010, 200, true),    // answered a little later
-            (1000, 60_000, 200, true),  // answered after long
-            (999, 60_000, 200, false),  // just now
-            (5000, 4000, 200, false),   // asked again a second after the last answer
-            (60_000, 1000, 200, false), // asked again a second ago
+        for (sent_ms, received_ms, acked, received, idle) in [
+            (5000, 5000, 0, 9, false),     // never answered
+            (5000, 5000, 1, 9, false),     // nor this one
+            (5000, 5000, 200, 9, true),    // answered within a tick
+            (5000, 5010, 200, 9, true),    // answered a little later
+            (1000, 60_000, 200, 9, true),  // answered after long
+            (999, 60_000, 200, 9, false),  // just now
+            (5000, 4000, 200, 9, false),   // asked again a second after the last answer
+            (60_000, 1000, 200, 9, false), // asked again a second ago
+            (5000, 5000, 0, 0, true),      // never asked
+            (3000, 3000, 1, 0, true),      // nor this one
+            (2999, 2999, 1, 0, false),     // it may ask yet
+            (1000, 2000, 200, 0, true),    // greeted by the server
         ] {
-            let information = information(sent_ms, received_ms, acked);
+            let information = information(sent_ms, received_ms, acked, received);
             assert_eq!(is_idle(&information), Some(idle), "{sent_ms} {received_ms} {acked}");
         }
         assert_eq!(is_idle(&[0; 100]), None, "a kernel that tells less");
@@ -390,9 +406,31 @@ mod tests {
         pairs[0].0.read_exact(&mut [0; 3]).expect("it was sent");
         await_look(&mut diag, |seen| seen.idle == 1);
         pairs[1].1.write_all(b"200").expect("it is open");
-        await_look(&mut diag, |seen| seen.idle == 2);
+        // The third has sent nothing for three seconds by the time that all of these are idle.
+        await_look(&mut diag, |seen| seen.idle == 3);
         pairs[0].0.write_all(b"GET").expect("it is open");
-        await_look(&mut diag, |seen| seen.idle == 1);
+        await_look(&mut diag, |seen| seen.idle == 2);
+    }
+
+    /// Purpose: a client that does not take a large answer, but sends, is not one that its server keeps waiting.
+    #[test]
+    fn who_does_not_read_does_not_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let mut diag = InetDiag::open(address.port(), None).expect("no privilege is needed");
+        let mut client = TcpStream::connect(address).expect("the backlog has room");
+        let (mut server, _) = listener.accept().expect("it waits");
+        server.set_nonblocking(true).expect("a socket");
+        // Until nothing more is taken, for a while, because loopback delivers in another thread.
+        for _ in 0..20 {
+            while server.write(&[0; 1 << 16]).is_ok() {}
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        client.write_all(b"GET").expect("there is room in this direction");
+        std::thread::sleep(Duration::from_millis(20));
+        let seen = diag.look().expect("fine");
+        assert_eq!((seen.established, seen.waiting_ms.len(), seen.idle), (1, 0, 0));
+        server.read_exact(&mut [0; 3]).expect("it was sent");
     }
 
     /// Purpose: for each family, and for IPv4 at a listener for both: bytes that wait in the
