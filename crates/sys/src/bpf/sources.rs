@@ -37,6 +37,8 @@ struct Page {
     ahead_max: AtomicI64,
     credit_max: AtomicI64,
     secret: AtomicU64,
+    /// The longest gap since the times were forgotten.
+    gap_max: AtomicI64,
     refused: Line,
     seen: [AtomicU64; BUCKETS],
     /// When the last attempt of a bucket would have come, had each kept the gap.
@@ -95,9 +97,12 @@ impl Sources {
     pub fn set_gap(&self, gap: Option<Duration>) {
         let page = self.0.value();
         let gap = gap.map(|gap| i64::try_from(gap.as_nanos()).unwrap_or(i64::MAX / BURST).max(1));
-        // A longer gap of earlier would count against a source for long.
-        if gap.is_some_and(|gap| gap < page.gap.load(Relaxed) / 2) {
-            self.forget();
+        if let Some(gap) = gap {
+            // A longer gap of earlier would count against a source for long, also after a time without one.
+            if gap < page.gap_max.load(Relaxed) / 2 {
+                self.forget();
+            }
+            page.gap_max.fetch_max(gap, Relaxed);
         }
         let (ahead, credit) = gap.map_or((i64::MAX, i64::MIN), |gap| {
             // The last of a burst finds the source ahead by all but one of them.
@@ -124,7 +129,9 @@ impl Sources {
     }
 
     fn forget(&self) {
-        self.0.value().rows.iter().flatten().for_each(|time| time.store(0, Relaxed));
+        let page = self.0.value();
+        page.rows.iter().flatten().for_each(|time| time.store(0, Relaxed));
+        page.gap_max.store(0, Relaxed);
     }
 }
 
@@ -132,5 +139,34 @@ impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let page = self.0.value();
         f.debug_struct("Sources").field("gap", &page.gap).field("refused", &self.refused()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use highwater_skip::skip;
+
+    use super::*;
+
+    /// Purpose: what a source did while the gap was long does not count against it when the gap is much shorter, also if
+    /// none was held back in between.
+    #[test]
+    fn long_gaps_are_forgotten() {
+        let Ok(sources) = Sources::new() else { return skip("root", "no BPF map can be made") };
+        let ahead = &sources.0.value().rows[0][7];
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        for (gaps, is_kept) in [
+            (&[seconds(10), seconds(1)][..], false),
+            (&[seconds(10), None, seconds(1)], false),
+            (&[seconds(10), seconds(6), None, seconds(4)], false),
+            (&[seconds(10), None, seconds(9)], true),
+            (&[seconds(1), None, seconds(10)], true),
+        ] {
+            sources.count();
+            sources.set_gap(gaps[0]);
+            ahead.store(150, Relaxed);
+            gaps[1..].iter().for_each(|gap| sources.set_gap(*gap));
+            assert_eq!(ahead.load(Relaxed) == 150, is_kept, "{gaps:?}");
+        }
     }
 }
