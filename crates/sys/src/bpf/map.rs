@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
+use highwater_core::time::Instant;
+
 use super::call::{self, MapCreate};
 
 /// The page, as the programs see it. Words that different cores write are in cache lines of their
@@ -21,6 +23,7 @@ use super::call::{self, MapCreate};
 struct Page {
     limit: AtomicI64,
     mode: AtomicU64,
+    valid_until: AtomicI64,
     taken: Line<AtomicI64>,
     admitted: Line<AtomicU64>,
     reset: Line<AtomicU64>,
@@ -39,6 +42,7 @@ pub(super) mod offset {
 
     pub(in super::super) const LIMIT: i16 = offset_of!(Page, limit) as i16;
     pub(in super::super) const MODE: i16 = offset_of!(Page, mode) as i16;
+    pub(in super::super) const VALID_UNTIL: i16 = offset_of!(Page, valid_until) as i16;
     pub(in super::super) const TAKEN: i16 = offset_of!(Page, taken) as i16;
     pub(in super::super) const ADMITTED: i16 = offset_of!(Page, admitted) as i16;
     pub(in super::super) const RESET: i16 = offset_of!(Page, reset) as i16;
@@ -57,6 +61,9 @@ pub enum Mode {
     Reset = 1,
     /// Sends nothing: the client's kernel tries again after a second.
     Drop = 2,
+    /// Before a port of another process, like [`Mode::Reset`], but handshakes in progress do not count: a client whose
+    /// handshake took the last place may come in. Connections that began before the gate do not count either.
+    ResetBeyondEstablished = 3,
 }
 
 /// The gate's counters since it was made.
@@ -135,6 +142,7 @@ impl Words {
     pub(super) fn new(limit: u32) -> io::Result<Words> {
         let words = Words(Arc::new(Mapping::new()?));
         words.set_limit(limit);
+        words.page().valid_until.store(i64::MAX, Relaxed);
         Ok(words)
     }
 
@@ -154,6 +162,12 @@ impl Words {
     /// Sets what happens to connections beyond the limit.
     pub fn set_mode(&self, mode: Mode) {
         self.page().mode.store(mode as u64, Relaxed);
+    }
+
+    /// Sets until when a [`PortGate`](super::PortGate) refuses, by [`clock::monotonic`](crate::clock::monotonic). After that
+    /// it admits everything: an owner that is stopped no longer corrects the count. By default it refuses without end.
+    pub fn set_valid_until(&self, until: Instant) {
+        self.page().valid_until.store(i64::try_from(until.as_nanos()).unwrap_or(i64::MAX), Relaxed);
     }
 
     /// Adds work that began without the program (`delta` above 0), or takes off work that ended

@@ -15,6 +15,7 @@
 mod asm;
 mod call;
 mod cookies;
+mod counters;
 mod map;
 mod program;
 mod reconcile;
@@ -36,6 +37,7 @@ use call::Purpose;
 use cookies::Cookies;
 use reconcile::{Reconciler, Totals};
 
+pub use counters::PassiveOpens;
 pub use map::{Counts, Mode, Words};
 pub use sources::Sources;
 
@@ -162,12 +164,16 @@ const HANDSHAKE: Duration = Duration::from_millis(100);
 /// is exceeded by at most one connection per core, if SYNs come at the same moment, plus the
 /// handshakes that take longer than that.
 ///
+/// While the kernel answers SYNs with cookies, only established connections count against the limit: a client that returns a
+/// cookie would else find its own place taken, and be reset.
+///
 /// Without a control group, every packet that belongs to no connection takes a place, until the owner
 /// corrects [`Words::taken`] by the kernel's list of connections.
 #[derive(Debug)]
 pub struct PortGate {
     words: Words,
     reconciler: Reconciler,
+    cookies: Cookies,
     _lookup: OwnedFd,
     events: Option<OwnedFd>,
 }
@@ -202,11 +208,11 @@ impl PortGate {
         let lookup = attach_lookup(&lookup)?;
         words.set_mode(Mode::Reset);
         let reconciler = Reconciler::with_patience(HANDSHAKE);
-        Ok(PortGate { words, reconciler, _lookup: lookup, events })
+        Ok(PortGate { words, reconciler, cookies: Cookies::watch(), _lookup: lookup, events })
     }
 
-    /// Frees the places of handshakes that will not complete, if there is a control group. Call it ten
-    /// times per second or more often.
+    /// Frees the places of handshakes that will not complete, if there is a control group, and notices whether the kernel
+    /// sends cookies, which sets the mode. Call it ten times per second or more often.
     pub fn reconcile(&mut self, now: Instant) {
         if self.events.is_none() {
             return;
@@ -216,6 +222,10 @@ impl PortGate {
         let Counts { admitted, reset: refused, .. } = self.words.counts();
         let correction = self.reconciler.reconcile(now, Totals { admitted, refused, arrived });
         self.words.add_taken(correction);
+        self.words.set_mode(match self.cookies.are_out(now) {
+            true => Mode::ResetBeyondEstablished,
+            false => Mode::Reset,
+        });
     }
 
     /// The page shared with the programs.

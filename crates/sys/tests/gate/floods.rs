@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use highwater_core::time::Instant as Moment;
 use highwater_sys::bpf::{Counts, PortGate};
+use highwater_sys::clock::monotonic;
 
 use super::{
     HANG, accept_all, accept_next, assert_refused, assert_silent, connect, eventually, every,
@@ -158,6 +159,56 @@ fn forged_addresses_leave_nothing_behind() {
         let _client = connect(address).expect("there is a place");
         drop(accept_next(&listeners));
         assert_eq!(gate.words().taken(), 1, "the client that was accepted");
+    });
+}
+
+/// Purpose: the same before a server that is not ours: a client comes in with its cookie, although handshakes take all places,
+/// as long as fewer connections than the limit are established.
+#[test]
+fn cookies_get_in_to_others() {
+    in_namespace_with_cgroup(|cgroup| {
+        set_cookies("2");
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let mut gate = PortGate::attach(every(address.port()), Some(&cgroup), 2).unwrap();
+        // The first cookie comes back before the gate can know of it.
+        let first = (connect(address).unwrap(), server.accept().unwrap());
+        gate.reconcile(Moment::ZERO);
+        // As handshakes of a flood do.
+        gate.words().add_taken(2);
+        let mut last = connect(address).unwrap();
+        last.write_all(b"request").unwrap();
+        let mut accepted = server.accept().unwrap().0;
+        accepted.read_exact(&mut [0; 7]).unwrap();
+        assert_refused(address);
+        drop((first, last, accepted));
+        set_cookies("1");
+        gate.reconcile(Moment::ZERO + Duration::from_secs(3));
+        gate.words().set_limit(0);
+        assert_refused(address);
+    });
+}
+
+/// Purpose: a gate whose owner has stopped admits everything, with a control group and without, and refuses again once the
+/// owner goes on.
+#[test]
+fn a_gate_without_its_owner_is_open() {
+    in_namespace_with_cgroup(|cgroup| {
+        for cgroup in [Some(cgroup.as_path()), None] {
+            let server = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = server.local_addr().unwrap();
+            let gate = PortGate::attach(every(address.port()), cgroup, 1).unwrap();
+            let held = (connect(address).unwrap(), server.accept().unwrap());
+            assert_refused(address);
+            gate.words().set_valid_until(monotonic() + HANG);
+            assert_refused(address);
+            gate.words().set_valid_until(monotonic());
+            let more: Vec<_> = (0..5).map(|_| connect(address).unwrap()).collect();
+            gate.words().set_valid_until(monotonic() + HANG);
+            assert_refused(address);
+            assert_eq!(gate.words().counts(), Counts { admitted: 6, reset: 3, dropped: 0 });
+            drop((held, more));
+        }
     });
 }
 

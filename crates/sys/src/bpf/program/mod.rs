@@ -84,7 +84,7 @@ mod event {
     pub(super) const NAMESPACE_COOKIE: i32 = 122;
 }
 
-/// `bpf_ktime_get_ns`.
+/// `bpf_ktime_get_ns`: the nanoseconds of `CLOCK_MONOTONIC`.
 const TIME: i32 = 5;
 
 /// Odd numbers without pattern, for two steps of mixing (MurmurHash3's finalizer).
@@ -144,18 +144,39 @@ pub(super) fn socket_lookup(map: i32, sources: i32, address: SocketAddr) -> Prog
     a.finish()
 }
 
-/// While the limit is reached, refuses packets for `address` with a reset, unless in [`Mode::Off`].
+/// While the limit is reached, refuses packets for `address` with a reset, unless in [`Mode::Off`], or the limit is not valid
+/// any more.
 pub(super) fn port_lookup(map: i32, address: SocketAddr) -> Program {
     let mut a = Assembler::new();
-    let (go_on, refuse) = (a.label(), a.label());
+    let (go_on, refuse, reset) = (a.label(), a.label(), a.label());
     match_address(&mut a, address, go_on);
     refuse_beyond_limit(&mut a, map, (If::Equal, Mode::Off), (go_on, refuse));
     a.place(go_on);
     a.exit_with(lookup::GO_ON);
     a.place(refuse);
+    unless_valid(&mut a, go_on);
+    a.load(Width::U64, R2, R1, offset::MODE);
+    a.jump_if(R2, If::NotEqual, Mode::ResetBeyondEstablished as i32, reset);
+    a.load(Width::U64, R2, R1, offset::ESTABLISHED);
+    a.load(Width::U64, R3, R1, offset::CLOSED);
+    a.math(R2, Math::Subtract, R3);
+    a.load(Width::U64, R3, R1, offset::LIMIT);
+    a.jump_if_at_least(R2, R3, reset);
+    a.jump(go_on);
+    a.place(reset);
     count(&mut a, R1, offset::RESET);
     a.exit_with(lookup::NOBODY);
     a.finish()
+}
+
+/// Jumps to `expired` if the owner of the page in R1 has not said lately that its limit is valid. Spoils all registers but
+/// R1 and those that calls keep.
+fn unless_valid(a: &mut Assembler, expired: Label) {
+    a.copy(R6, R1);
+    a.call(TIME);
+    a.copy(R1, R6);
+    a.load(Width::U64, R2, R1, offset::VALID_UNTIL);
+    a.jump_if_at_least(R0, R2, expired);
 }
 
 /// Jumps to `go_on` if the mode compares so with that given, to `refuse` while the limit is reached, and else continues.
@@ -316,19 +337,23 @@ fn move_on(a: &mut Assembler) {
 }
 
 /// Counts packets for `address`, and refuses with a reset those beyond the limit, unless in
-/// [`Mode::Off`].
+/// [`Mode::Off`], or the limit is not valid any more.
 pub(super) fn counting_lookup(map: i32, address: SocketAddr) -> Program {
     let mut a = Assembler::new();
-    let (go_on, refuse) = (a.label(), a.label());
+    let (go_on, refuse, expired) = (a.label(), a.label(), a.label());
     match_address(&mut a, address, go_on);
     a.map_value(R1, map);
     admit_or(&mut a, refuse);
     a.place(go_on);
     a.exit_with(lookup::GO_ON);
     a.place(refuse);
+    unless_valid(&mut a, expired);
     give_back(&mut a);
     count(&mut a, R1, offset::RESET);
     a.exit_with(lookup::NOBODY);
+    a.place(expired);
+    count(&mut a, R1, offset::ADMITTED);
+    a.exit_with(lookup::GO_ON);
     a.finish()
 }
 
