@@ -253,7 +253,7 @@ impl Knee {
         let grew = ratio >= bound || point.latency >= mark.latency * UNFELT;
         let shrank = ratio <= 1.0 / if point.is_felt { FELT } else { STEP };
         if grew || shrank {
-            let is_too_soon = grew && point.is_shorter_than_answers(mark);
+            let is_too_soon = grew && !point.is_felt && point.is_shorter_than_answers(mark);
             let verdict =
                 if is_too_soon { Verdict::TooSoon } else { self.judge(point, mark, grew) };
             match verdict {
