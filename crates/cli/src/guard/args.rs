@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use highwater::server::GateChoice;
 use highwater::server::args::{address, duration, number, one_of};
-use highwater_core::limit::LIMIT_MAX;
+use highwater_core::limit::{HillClimb, LIMIT_MAX};
 use ureq::http::Uri;
 
 use super::source::Source;
@@ -178,6 +178,11 @@ impl Args {
             self.limit_max.unwrap_or(16_384),
         );
         self.refuse_idle()?;
+        if let (Limited::Auto, Some(LimiterChoice::HillClimb)) = (self.limit, self.limiter) {
+            let max = self.limit_max.unwrap_or(HillClimb::MAX);
+            let (start, min) = (HillClimb::START.min(max), HillClimb::MIN.min(max));
+            return Ok(Limits::Found { by: LimiterChoice::HillClimb, start, min, max });
+        }
         match (self.limit, self.limiter) {
             (Limited::To(limit), None | Some(LimiterChoice::Fixed)) => Ok(Limits::Fixed(limit)),
             (Limited::To(_), Some(other)) => Err(contradiction(format!(
@@ -206,6 +211,17 @@ impl Args {
             let why = format!("--limit {limit} is the limit, and none is looked for");
             let bounds =
                 [("start", self.limit_start), ("min", self.limit_min), ("max", self.limit_max)];
+            if let Some((name, Some(value))) = bounds.into_iter().find(|(_, value)| value.is_some())
+            {
+                return refuse(&format!("limit-{name}"), value.to_string(), &why);
+            }
+        }
+        if self.limiter == Some(LimiterChoice::HillClimb) {
+            let (start, min, max) = (HillClimb::START, HillClimb::MIN, HillClimb::MAX);
+            let why =
+                format!("--limiter hill-climb starts at {start}, and stays within {min} and {max}");
+            let high = self.limit_max.filter(|limit| *limit > max);
+            let bounds = [("start", self.limit_start), ("min", self.limit_min), ("max", high)];
             if let Some((name, Some(value))) = bounds.into_iter().find(|(_, value)| value.is_some())
             {
                 return refuse(&format!("limit-{name}"), value.to_string(), &why);
@@ -338,6 +354,11 @@ mod tests {
         let exact = "--limiter aimd --limit-start 5 --limit-min 5 --limit-max 5";
         let by = LimiterChoice::Aimd;
         assert_eq!(limits(exact).expect("one"), Limits::Found { by, start: 5, min: 5, max: 5 });
+        let by = LimiterChoice::HillClimb;
+        let found = Limits::Found { by, start: 800, min: 100, max: 2000 };
+        assert_eq!(limits("--limiter hill-climb").expect("its own"), found);
+        let found = Limits::Found { by, start: 90, min: 90, max: 90 };
+        assert_eq!(limits("--limiter hill-climb --limit-max 90").expect("less"), found);
     }
 
     /// Purpose: an absurd or contradictory setting is refused with what to write instead.
@@ -369,6 +390,9 @@ mod tests {
             ("--limit 5 --limit-start 9", "--limit-start 9: has no effect: --limit 5 is the limit"),
             ("--limit 5 --limit-min 9", "--limit-min 9: has no effect"),
             ("--limit 5 --limiter fixed --limit-max 256", "--limit-max 256: has no effect"),
+            ("--limiter hill-climb --limit-start 5", "--limit-start 5: has no effect"),
+            ("--limiter hill-climb --limit-min 5", "--limit-min 5: has no effect"),
+            ("--limiter hill-climb --limit-max 2001", "stays within 100 and 2000"),
             ("--interval 2s", "--interval 2s: has no effect: there is no source without --metrics"),
             (
                 "--metrics http://a/ --dry-run --mechanism nft",

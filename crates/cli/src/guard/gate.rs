@@ -20,7 +20,7 @@ use std::time::Duration;
 use highwater::logging::rate_limited;
 use highwater::server::{Ceiling, GateChoice};
 use highwater_core::time::Instant;
-use highwater_sys::bpf::{self, PortGate};
+use highwater_sys::bpf::{self, PassiveOpens, PortGate, Words};
 use highwater_sys::{Connections, InetDiag, clock};
 
 use super::args::{Args, Limits};
@@ -35,8 +35,20 @@ const LOOK: Duration = super::TURN;
 /// And at least: a look that took long may only have waited for a core.
 const LOOK_MAX: Duration = Duration::from_millis(400);
 
-/// Looking may take one part in this many of the time.
+/// Looking may take one part in this many of the time, unless that would be less often than every [`LOOK_MAX`].
 const LOOK_SHARE: u32 = 100;
+
+/// For how long after its beginning the guard looks every [`LOOK`], whatever that takes: until it knows how many connections
+/// come and go.
+const LOOK_OFTEN: Duration = Duration::from_secs(1);
+
+/// For how long the limit holds if the guard does not go on, because it is stopped or gets no processor: after that, the
+/// gate is open. Longer: connections are refused because of an old count. Shorter: a guard that is delayed refuses nobody
+/// when it matters. A guess.
+const VALID: Duration = Duration::from_secs(2);
+
+/// Two reads of a rule's counter that fail within this time are failures in a row: it is read once a second.
+const FAILED_AGAIN: Duration = Duration::from_secs(5);
 
 /// The gate of one port.
 pub(crate) struct Gate {
@@ -61,7 +73,19 @@ enum Kernel {
     /// A BPF program, to which the guard reports how many connections there are.
     Listed(Listed),
     /// A firewall rule, whose limit cannot change.
-    Ceiling { gate: Ceiling, refused: u64 },
+    Ceiling(Ruled),
+}
+
+/// A firewall rule, and what it has refused.
+struct Ruled {
+    gate: Ceiling,
+    choice: GateChoice,
+    /// By rules that are gone, and by all.
+    refused_before: u64,
+    refused: u64,
+    /// When its counter could not be read for the first time in a row, and whether that was so the next time.
+    failed: Option<Instant>,
+    is_gone: bool,
 }
 
 /// A BPF program, another that counts, and what the second cannot see.
@@ -77,6 +101,8 @@ struct Listed {
     gate: PortGate,
     turnover: Turnover,
     open_at_start: u32,
+    /// How many connections have begun since: unlike the gate, the kernel does not count stray packets.
+    begun: PassiveOpens,
     closed: u64,
 }
 
@@ -100,7 +126,9 @@ impl Gate {
         }
         // The first turn looks again, so that the first line knows how long requests wait.
         list.due = Instant::ZERO;
-        Ok(Gate { kernel, list, mechanism, reason, limit, idle: 0, is_found: false })
+        let gate = Gate { kernel, list, mechanism, reason, limit, idle: 0, is_found: false };
+        gate.extend_validity(clock::monotonic());
+        Ok(gate)
     }
 
     /// The chosen mechanism, and why.
@@ -111,7 +139,7 @@ impl Gate {
     /// Where the limit comes from, given what this gate can do.
     pub(crate) fn grant(&mut self, limits: Limits) -> Limits {
         let granted = match (&self.kernel, limits) {
-            (Kernel::Ceiling { .. }, Limits::Found { .. }) => {
+            (Kernel::Ceiling(_), Limits::Found { .. }) => {
                 tracing::warn!(
                     mechanism = self.mechanism,
                     limit = self.limit,
@@ -133,16 +161,14 @@ impl Gate {
             return;
         }
         (self.limit, self.idle) = (limit, idle);
-        match &self.kernel {
-            Kernel::Nothing | Kernel::Ceiling { .. } => {}
-            Kernel::Counting(Counting { gate, .. }) | Kernel::Listed(Listed { gate, .. }) => {
-                gate.words().set_limit(limit.saturating_add(idle))
-            }
+        if let Some(words) = self.words() {
+            words.set_limit(limit.saturating_add(idle));
         }
     }
 
     /// The counts at `now`.
     pub(crate) fn counted(&mut self, now: Instant) -> Counted {
+        self.extend_validity(now);
         let waited = self.list.look(now);
         let (open, idle) = (self.list.open(), self.idle);
         let Connections { listeners, backlog, abandoned, .. } = self.list.seen;
@@ -159,27 +185,60 @@ impl Gate {
         match &mut self.kernel {
             Kernel::Nothing => listed,
             Kernel::Counting(counting) => counting.counted(now, open, listed),
-            Kernel::Listed(gate) => gate.counted(now, open, listed),
-            Kernel::Ceiling { gate, refused } => {
-                match gate.refused() {
-                    Ok(count) => *refused = count,
-                    Err(error) => rate_limited!(WARN, error = %error, "refusals cannot be counted"),
-                }
-                Counted { refused: *refused, ..listed }
+            Kernel::Listed(gate) => {
+                let next = self.list.due.saturating_since(now);
+                gate.counted(now, open, next, listed)
+            }
+            Kernel::Ceiling(rule) => Counted { refused: rule.refused(now), ..listed },
+        }
+    }
+
+    /// The guard goes on, so what it has told the gate is valid.
+    fn extend_validity(&self, now: Instant) {
+        if let Some(words) = self.words() {
+            words.set_valid_until(now + VALID);
+        }
+    }
+
+    /// The page of the BPF program, if that is what refuses.
+    fn words(&self) -> Option<&Words> {
+        match &self.kernel {
+            Kernel::Nothing | Kernel::Ceiling(_) => None,
+            Kernel::Counting(Counting { gate, .. }) | Kernel::Listed(Listed { gate, .. }) => {
+                Some(gate.words())
             }
         }
     }
 
-    /// Opens the gate again without the control group if its processes are not the ones that listen:
-    /// then no event ever comes, and the gate would refuse nothing. Answers whether it did.
+    /// Opens the gate again if it would refuse nothing. Answers whether it did.
     ///
     /// # Errors
-    /// The gate cannot be opened without the control group either.
-    pub(crate) fn leave_wrong_group(&mut self, args: &Args) -> Result<bool, String> {
-        let Kernel::Counting(counting) = &self.kernel else { return Ok(false) };
-        if !counting.sees_nothing() {
-            return Ok(false);
+    /// The gate cannot be opened again.
+    pub(crate) fn open_again_if_broken(&mut self, args: &Args) -> Result<bool, String> {
+        match &self.kernel {
+            Kernel::Counting(counting) if counting.sees_nothing() => self.leave_wrong_group(args),
+            Kernel::Ceiling(rule) if rule.is_gone => self.open_rule_again(args),
+            _ => Ok(false),
         }
+    }
+
+    /// Opens a firewall rule again that was removed from outside, or whose process was killed.
+    fn open_rule_again(&mut self, args: &Args) -> Result<bool, String> {
+        // What is left of the old one is removed first.
+        let Kernel::Ceiling(rule) = std::mem::replace(&mut self.kernel, Kernel::Nothing) else {
+            return Ok(false);
+        };
+        let (choice, refused) = (rule.choice, rule.refused);
+        drop(rule);
+        let rule = Ruled::open(choice, args, self.limit, refused)
+            .map_err(|error| format!("the gate is gone and cannot be opened again: {error}"))?;
+        self.kernel = Kernel::Ceiling(rule);
+        Ok(true)
+    }
+
+    /// Opens the gate again without the control group, whose processes are not the ones that listen:
+    /// no event ever comes.
+    fn leave_wrong_group(&mut self, args: &Args) -> Result<bool, String> {
         let why = "the processes that listen are not in the control group";
         let limit = self.limit.saturating_add(self.idle);
         let gate = Listed::attach(args, limit, self.list.open())?;
@@ -210,7 +269,7 @@ impl Counting {
         }
         let open = u32::try_from(open).unwrap_or(0);
         Counted {
-            admitted: established,
+            admitted: Some(established),
             refused: counts.reset,
             completed: Some(closed),
             in_flight: Some(open.saturating_sub(listed.idle)),
@@ -228,19 +287,51 @@ impl Listed {
     fn attach(args: &Args, limit: u32, open_at_start: u32) -> Result<Listed, String> {
         let gate =
             PortGate::attach(args.guarded(), None, limit).map_err(|error| error.to_string())?;
-        Ok(Listed { gate, turnover: Turnover::default(), open_at_start, closed: 0 })
+        let (turnover, begun) = (Turnover::default(), PassiveOpens::watch());
+        Ok(Listed { gate, turnover, open_at_start, begun, closed: 0 })
     }
 
-    fn counted(&mut self, now: Instant, open: u32, listed: Counted) -> Counted {
+    /// `next` is when the list is read again.
+    fn counted(&mut self, now: Instant, open: u32, next: Duration, listed: Counted) -> Counted {
         let counts = self.gate.words().counts();
         if listed.waited.is_some() {
-            let gone = self.turnover.observe(now, counts.admitted, open);
+            let gone = self.turnover.observe(now, counts.admitted, open, next);
             self.gate.words().set_taken(i64::from(open) - i64::from(gone));
-            let came = counts.admitted + u64::from(self.open_at_start);
+            // Other ports' connections are among those that began, stray packets among those admitted.
+            let begun = self.begun.count().unwrap_or(u64::MAX).min(counts.admitted);
+            let came = begun + u64::from(self.open_at_start);
             self.closed = came.saturating_sub(open.into()).max(self.closed);
         }
-        let (admitted, refused) = (counts.admitted, counts.reset);
+        let (admitted, refused) = (Some(counts.admitted), counts.reset);
         Counted { admitted, refused, completed: Some(self.closed), ..listed }
+    }
+}
+
+impl Ruled {
+    /// A rule after others that have refused so many.
+    fn open(
+        choice: GateChoice,
+        args: &Args,
+        limit: u32,
+        refused_before: u64,
+    ) -> Result<Ruled, String> {
+        let gate =
+            Ceiling::open(choice, args.guarded(), limit).map_err(|error| error.to_string())?;
+        let refused = refused_before;
+        Ok(Ruled { gate, choice, refused_before, refused, failed: None, is_gone: false })
+    }
+
+    /// How many connections were refused. Notices if the rule is gone.
+    fn refused(&mut self, now: Instant) -> u64 {
+        match self.gate.refused() {
+            Ok(count) => self.refused = self.refused_before + count,
+            Err(error) => {
+                rate_limited!(WARN, error = %error, "refusals cannot be counted");
+                let failed = self.failed.replace(now);
+                self.is_gone = failed.is_some_and(|at| now.saturating_since(at) < FAILED_AGAIN);
+            }
+        }
+        self.refused
     }
 }
 
@@ -257,10 +348,9 @@ fn open_kernel(
 ) -> Result<(Kernel, &'static str, String), String> {
     let bpf = || open_bpf(args, limit, open_at_start).map(|(kernel, why)| (kernel, "ebpf", why));
     let ceiling = |choice, name| {
-        let gate =
-            Ceiling::open(choice, args.guarded(), limit).map_err(|error| error.to_string())?;
+        let rule = Ruled::open(choice, args, limit, 0)?;
         let reason = format!("--mechanism {name} was asked for");
-        Ok((Kernel::Ceiling { gate, refused: 0 }, name, reason))
+        Ok((Kernel::Ceiling(rule), name, reason))
     };
     let cannot = |name| move |why| format!("--mechanism {name} does not work here: {why}");
     match args.mechanism {
@@ -303,6 +393,7 @@ fn open_bpf(args: &Args, limit: u32, open_at_start: u32) -> Result<(Kernel, Stri
 /// The kernel's list of the port's connections.
 struct List {
     diag: InetDiag,
+    began: Option<Instant>,
     due: Instant,
     /// What was there at the last look.
     seen: Connections,
@@ -312,7 +403,7 @@ impl List {
     fn of(args: &Args) -> Result<List, String> {
         let diag = InetDiag::open(args.port, args.address)
             .map_err(|error| format!("the kernel does not list connections: {error}"))?;
-        Ok(List { diag, due: Instant::ZERO, seen: Connections::default() })
+        Ok(List { diag, began: None, due: Instant::ZERO, seen: Connections::default() })
     }
 
     /// Connections at the last look, without handshakes in progress: those may never complete.
@@ -327,7 +418,9 @@ impl List {
         }
         let seen = self.diag.look();
         let took = clock::monotonic().saturating_since(now);
-        self.due = now + (took * LOOK_SHARE).clamp(LOOK, LOOK_MAX);
+        let began = *self.began.get_or_insert(now);
+        let is_early = now.saturating_since(began) < LOOK_OFTEN;
+        self.due = now + if is_early { LOOK } else { (took * LOOK_SHARE).clamp(LOOK, LOOK_MAX) };
         match seen {
             Ok(seen) => {
                 let waited = queue::delay(&seen);

@@ -3,9 +3,12 @@
 //! On a terminal: one line that is redrawn. Into a file or a journal: one line every ten seconds.
 //! With `--json`: one object per second, for programs.
 //!
-//! If the output cannot be written, the guard keeps guarding and drops the line.
+//! A thread writes the lines. While the reader of standard output does not read, or a terminal is stopped, lines are dropped:
+//! the guard keeps guarding.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 use highwater_core::time::Instant;
@@ -21,11 +24,16 @@ const MACHINE: Duration = Duration::from_secs(1);
 /// The longest line that is redrawn in place; a longer one would scroll. In characters.
 const COLUMNS: usize = 79;
 
+/// Lines that wait to be written; further ones are dropped. A guess: old lines tell nothing about this moment.
+const WAITING_MAX: usize = 4;
+
 /// Writes a line from time to time.
 #[derive(Debug)]
 pub(crate) struct Line {
     form: Form,
     due: Instant,
+    /// To the thread that writes.
+    lines: SyncSender<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +44,17 @@ enum Form {
 }
 
 impl Line {
-    pub(crate) fn new(is_json: bool, now: Instant) -> Self {
+    /// # Errors
+    /// The system starts no further thread.
+    pub(crate) fn new(is_json: bool, now: Instant) -> io::Result<Self> {
         let form = match (is_json, io::stdout().is_terminal()) {
             (true, _) => Form::Machine,
             (false, true) => Form::Terminal,
             (false, false) => Form::Journal,
         };
-        Line { form, due: now }
+        let (lines, waiting) = sync_channel(WAITING_MAX);
+        thread::Builder::new().name("guard-line".to_owned()).spawn(move || write(&waiting))?;
+        Ok(Line { form, due: now, lines })
     }
 
     /// Writes the line if it is time.
@@ -56,15 +68,22 @@ impl Line {
             Form::Machine => (MACHINE, json(report) + "\n"),
         };
         self.due = now + period;
-        let mut stdout = io::stdout().lock();
-        let _ = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
+        let _ = self.lines.try_send(line);
     }
 
     /// Makes room for other output: the next line is drawn below it.
     pub(crate) fn make_room(&mut self) {
         if self.form == Form::Terminal {
-            let _ = io::stdout().lock().write_all(b"\r\x1b[K");
+            let _ = self.lines.try_send("\r\x1b[K".to_owned());
         }
+    }
+}
+
+/// Writes lines until there are no more. A line that cannot be written is dropped.
+fn write(lines: &Receiver<String>) {
+    for line in lines {
+        let mut stdout = io::stdout().lock();
+        let _ = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
     }
 }
 
@@ -82,7 +101,7 @@ fn text(report: &Report) -> String {
         "limit {} · in flight {} · in {} · refused {} · done {} · waits {} · source {}",
         report.limit,
         known(report.in_flight),
-        rate(report.rates.admitted),
+        known(report.rates.admitted.map(rate)),
         rate(report.rates.refused),
         known(report.rates.completed.map(rate)),
         known(report.waited.map(|waited| format!("{} ms", waited.as_millis()))),
@@ -100,7 +119,7 @@ pub(crate) fn json(report: &Report) -> String {
         "admitted_total": report.counted.admitted,
         "refused_total": report.counted.refused,
         "completed_total": report.counted.completed,
-        "admitted_per_s": round(report.rates.admitted),
+        "admitted_per_s": report.rates.admitted.map(round),
         "refused_per_s": round(report.rates.refused),
         "completed_per_s": report.rates.completed.map(round),
         "queue_delay_ms": report.waited.map(|waited| round(waited.as_secs_f64() * 1e3)),

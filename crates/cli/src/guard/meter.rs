@@ -19,9 +19,10 @@ const LOOKS_MAX: usize = 160;
 /// Connections per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
-    pub(crate) admitted: f64,
-    pub(crate) refused: f64,
     /// `None` if the mechanism cannot tell.
+    pub(crate) admitted: Option<f64>,
+    pub(crate) refused: f64,
+    /// Likewise.
     pub(crate) completed: Option<f64>,
 }
 
@@ -44,16 +45,17 @@ impl Meter {
         let (began, first) = self.looks.front().copied().unwrap_or((now, counted));
         let seconds = now.saturating_since(began).as_secs_f64();
         if seconds == 0.0 {
-            return Rates { completed: counted.completed.map(|_| 0.0), ..Rates::default() };
+            let none = |count: Option<u64>| count.map(|_| 0.0);
+            let (admitted, completed) = (none(counted.admitted), none(counted.completed));
+            return Rates { admitted, completed, ..Rates::default() };
         }
         let rate = |last: u64, first: u64| last.saturating_sub(first) as f64 / seconds;
+        let known =
+            |last: Option<u64>, first| last.zip(first).map(|(last, first)| rate(last, first));
         Rates {
-            admitted: rate(counted.admitted, first.admitted),
+            admitted: known(counted.admitted, first.admitted),
             refused: rate(counted.refused, first.refused),
-            completed: counted
-                .completed
-                .zip(first.completed)
-                .map(|(last, first)| rate(last, first)),
+            completed: known(counted.completed, first.completed),
         }
     }
 }
@@ -68,17 +70,18 @@ mod tests {
     fn rates_are_of_the_last_second() {
         for turn_ms in [1, 25, 100, 400] {
             let (mut meter, mut now) = (Meter::default(), Instant::ZERO);
-            let mut counted = Counted { completed: Some(0), ..Counted::default() };
-            assert_eq!(meter.add(now, counted).admitted, 0.0);
+            let mut counted = Counted::default();
+            (counted.admitted, counted.completed) = (Some(0), Some(0));
+            assert_eq!(meter.add(now, counted).admitted, Some(0.0));
             let mut rates = Rates::default();
             for (per_ms, turns) in [(50, 3000 / turn_ms), (2, 2000 / turn_ms)] {
                 for _ in 0..turns {
                     now += Duration::from_millis(turn_ms);
-                    counted.admitted += per_ms * turn_ms;
+                    counted.admitted = counted.admitted.map(|before| before + per_ms * turn_ms);
                     counted.completed = counted.completed.map(|before| before + turn_ms);
                     rates = meter.add(now, counted);
                 }
-                assert_eq!(rates.admitted, 1000.0 * per_ms as f64, "every {turn_ms} ms");
+                assert_eq!(rates.admitted, Some(1000.0 * per_ms as f64), "every {turn_ms} ms");
                 assert_eq!(rates.completed, Some(1000.0));
             }
             assert!(meter.looks.len() <= LOOKS_MAX);

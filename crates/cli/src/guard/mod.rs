@@ -127,6 +127,7 @@ impl Guard {
         let answers = source.map(|source| source::watch(source, args.interval()));
         let answers = answers.transpose().map_err(|error| format!("no further thread: {error}"))?;
         let line = Line::new(args.json, now);
+        let line = line.map_err(|error| format!("no further thread: {error}"))?;
         // Assumed, so that the first turn logs it if none does.
         let (args, is_listening) = (args.clone(), true);
         Ok(Guard { args, gate, is_listening, policy, answers, reporter, line, page })
@@ -147,7 +148,7 @@ impl Guard {
     fn turn(&mut self) -> Result<(), String> {
         let now = clock::monotonic();
         let counted = self.gate.counted(now);
-        if self.gate.leave_wrong_group(&self.args)? {
+        if self.gate.open_again_if_broken(&self.args)? {
             self.line.make_room();
             let (_, reason) = self.gate.chosen();
             tracing::warn!(reason, "the gate was opened again");
@@ -210,7 +211,7 @@ fn limiter(limits: Limits, target: Duration) -> Box<dyn Limit> {
     match by {
         LimiterChoice::Fixed => Box::new(Fixed::new(start)),
         LimiterChoice::HillClimb => Box::new(HillClimb::new(max)),
-        LimiterChoice::Aimd => Box::new(Aimd::new(max, target)),
+        LimiterChoice::Aimd => Box::new(Aimd::new(max, target).starting_at(start, min)),
         LimiterChoice::Knee => Box::new(Knee::new(start, max, target).at_least(min)),
     }
 }

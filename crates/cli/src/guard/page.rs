@@ -116,7 +116,9 @@ fn connections(page: &mut Page, report: &Report) {
     let help = "Idle connections at this moment, which are allowed beyond the limit.";
     page.single("highwater_guard_connections_idle", help, Kind::Gauge, report.counted.idle);
     let help = "Connections admitted.";
-    page.single("http_connections_total", help, Kind::Counter, report.counted.admitted);
+    if let Some(admitted) = report.counted.admitted {
+        page.single("http_connections_total", help, Kind::Counter, admitted);
+    }
     let help = "Requests and connections refused.";
     page.family("http_rejections_total", help, Kind::Counter)
         .sample(&[("layer", "kernel"), ("reason", "limit")], report.counted.refused);

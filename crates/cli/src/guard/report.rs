@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use highwater::admission::Signal;
 use highwater::metrics::Signals;
+use highwater_core::limit::Sample;
 use highwater_core::time::Instant;
 
 use super::meter::{Meter, Rates};
@@ -16,6 +17,9 @@ use super::window::{Counted, Window};
 
 /// How often the signals are updated.
 const PACE: Duration = Duration::from_millis(100);
+
+/// How long a connection is assumed to last where that cannot be seen. A guess.
+const STAY: Duration = Duration::from_secs(1);
 
 /// All that is known about a guarded server.
 #[derive(Clone, Debug)]
@@ -79,11 +83,10 @@ impl Reporter {
     pub(crate) fn on_turn(&mut self, now: Instant, counted: Counted, policy: &Policy) -> &Report {
         self.window.add(now, counted);
         if now.saturating_since(self.window.began) >= PACE {
-            // Ends that the mechanism cannot see are assumed to be as frequent as beginnings.
-            let ended = counted
-                .completed
-                .map_or_else(|| self.window.admitted(), |_| self.window.completed());
-            let sample = self.window.sample(now, ended as f64);
+            let sample = match counted.completed {
+                Some(_) => self.window.sample(now, self.window.completed() as f64),
+                None => without_ends(self.window.sample(now, 0.0), self.report.limit),
+            };
             self.report.signals = self.signal.on_sample(&sample, self.report.limit);
             self.window.restart(now);
         }
@@ -97,5 +100,41 @@ impl Reporter {
             report.source = policy.state().clone();
         }
         report
+    }
+}
+
+/// A sample of a mechanism that does not see connections end. Each is assumed to last for [`STAY`]: then the demand is the
+/// connections in flight, and those refused in as long, over the limit. Without a gate, as many would have been refused as
+/// there are beyond the limit.
+fn without_ends(sample: Sample, limit: u32) -> Sample {
+    let stays = sample.span.as_secs_f64() / STAY.as_secs_f64();
+    let ended = |connections: u32| (f64::from(connections) * stays).ceil() as u64;
+    Sample {
+        completed: ended(sample.in_flight.min(limit)),
+        refused: sample.refused + ended(sample.in_flight.saturating_sub(limit)),
+        ..sample
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: the demand exceeds 1 where a mechanism sees neither beginnings nor ends: by what it refuses, or would refuse;
+    /// and it does not while there is room.
+    #[test]
+    fn demand_is_seen_without_ends() {
+        for (in_flight, refused_per_s, least, most) in
+            [(32, 0, 0.3, 0.7), (64, 0, 0.9, 1.1), (64, 640, 5.0, 15.0), (192, 0, 2.5, 3.5)]
+        {
+            let mut signal = Signal::new(Duration::from_millis(10));
+            let mut demand = 0.0;
+            for _ in 0..100 {
+                let refused = refused_per_s / 10;
+                let sample = Sample { span: PACE, in_flight, refused, ..Sample::default() };
+                demand = signal.on_sample(&without_ends(sample, 64), 64).demand_ratio;
+            }
+            assert!((least..most).contains(&demand), "{in_flight} {refused_per_s}: {demand}");
+        }
     }
 }

@@ -3,8 +3,8 @@
 //! Where the gate learns nothing about the end of connections, each packet that belongs to no
 //! connection takes a place, and the guard sets the count to the kernel's list with each look. So a
 //! connection that comes and goes between two looks, and a packet that belongs to no connection at
-//! all, hold a place for nothing until then. As many as in the worst interval of the last second are
-//! expected in the next one, and take no place.
+//! all, hold a place for nothing until then. As many as at the highest rate of the last second are
+//! expected in the next interval, and take no place.
 //!
 //! Pure: totals and time in, a number of places out.
 
@@ -16,37 +16,58 @@ use highwater_core::time::Instant;
 /// How long an interval counts.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// The most that is expected: 40 000 packets per second with the usual interval. A guess; a stronger
-/// flood closes the gate for part of the time.
-const EXPECTED_MAX: u64 = 1000;
+/// The most that is expected, per millisecond of an interval. A guess; a stronger flood closes the gate for
+/// part of the time.
+const EXPECTED_PER_MS_MAX: f64 = 40.0;
 
 /// Recent arrivals and departures.
 #[derive(Debug, Default)]
 pub(crate) struct Turnover {
-    last: Option<(u64, u32)>,
-    /// When an interval ended, and how much had gone in it. An interval may be longer than planned when
-    /// the machine is busy, so this is not divided by its length.
-    intervals: VecDeque<(Instant, u64)>,
+    last: Option<(Instant, u64, u32)>,
+    intervals: VecDeque<Interval>,
+}
+
+/// The time between two looks.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    ended: Instant,
+    ms: f64,
+    /// How much had gone in it.
+    gone: f64,
+}
+
+impl Interval {
+    /// How much goes in `ms` at the same rate. An interval may be longer than planned when the machine is busy, so a shorter
+    /// one that is planned counts as one of that length.
+    fn over(self, ms: f64) -> f64 {
+        self.gone * (ms / self.ms).max(1.0)
+    }
 }
 
 impl Turnover {
     /// Takes in that `came` packets have taken a place so far and that `open` connections exist at
-    /// `now`; answers how many places will be free again at the next look.
-    pub(crate) fn observe(&mut self, now: Instant, came: u64, open: u32) -> u32 {
-        if let Some((came_before, open_before)) = self.last {
+    /// `now`; answers how many places will be free again at the next look, which comes after `next`.
+    pub(crate) fn observe(&mut self, now: Instant, came: u64, open: u32, next: Duration) -> u32 {
+        if let Some((before, came_before, open_before)) = self.last {
             let gone = (came - came_before + u64::from(open_before)).saturating_sub(open.into());
-            self.intervals.push_back((now, gone));
+            let ms = millis(now.saturating_since(before)).max(1.0);
+            self.intervals.push_back(Interval { ended: now, ms, gone: gone as f64 });
         }
-        self.last = Some((came, open));
-        let is_old = |interval: Option<&(Instant, u64)>| {
-            interval.is_some_and(|(at, _)| now.saturating_since(*at) >= SPAN)
+        self.last = Some((now, came, open));
+        let is_old = |interval: Option<&Interval>| {
+            interval.is_some_and(|interval| now.saturating_since(interval.ended) >= SPAN)
         };
         while is_old(self.intervals.front()) {
             self.intervals.pop_front();
         }
-        let worst = self.intervals.iter().map(|(_, gone)| *gone).max().unwrap_or(0);
-        worst.min(EXPECTED_MAX) as u32
+        let ms = millis(next);
+        let worst = self.intervals.iter().map(|interval| interval.over(ms)).fold(0.0, f64::max);
+        worst.min(EXPECTED_PER_MS_MAX * ms) as u32
     }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]
@@ -80,7 +101,7 @@ mod tests {
             open_max = open_max.max(open);
             if ms % 25 == 0 {
                 let now = Instant::ZERO + Duration::from_millis(ms);
-                let gone = turnover.observe(now, came, open);
+                let gone = turnover.observe(now, came, open, Duration::from_millis(25));
                 taken = i64::from(open) - i64::from(gone);
             }
         }
@@ -97,6 +118,31 @@ mod tests {
         }
         assert_eq!(besieged(32, 800, 0).0, 0);
         assert_eq!(besieged(32, 800, 1000).0, 0);
+    }
+
+    /// Purpose: short connections refuse nobody where a look takes so long that the next one is far away. In the first second
+    /// looks are frequent.
+    #[test]
+    fn rare_looks_refuse_nobody() {
+        let (mut turnover, mut taken, mut came, mut refused) = (Turnover::default(), 0, 0, 0);
+        let mut look_at = 0;
+        for ms in 0..10_000_u64 {
+            for _ in 0..5 {
+                if taken < 256 {
+                    (taken, came) = (taken + 1, came + 1);
+                } else {
+                    refused += 1;
+                }
+            }
+            if ms == look_at {
+                let next = if ms < 1000 { 25 } else { 400 };
+                look_at += next;
+                let now = Instant::ZERO + Duration::from_millis(ms);
+                let gone = turnover.observe(now, came, 5, Duration::from_millis(next));
+                taken = 5 - i64::from(gone);
+            }
+        }
+        assert_eq!(refused, 0);
     }
 
     /// Purpose: in an overload the limit holds but for what is served between two looks, and the server

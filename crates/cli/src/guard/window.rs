@@ -23,8 +23,8 @@ const BACKLOG_MIN: f64 = 4.0;
 pub(crate) struct Counted {
     /// Sockets that listened on the port at the last look.
     pub(crate) listeners: u32,
-    /// Connections admitted.
-    pub(crate) admitted: u64,
+    /// Connections admitted; `None` if this mechanism cannot tell.
+    pub(crate) admitted: Option<u64>,
     /// Connections that were refused.
     pub(crate) refused: u64,
     /// Connections that were closed; `None` if this mechanism cannot tell.
@@ -132,11 +132,6 @@ impl Window {
     pub(crate) fn completed(&self) -> u64 {
         let first = self.first.and_then(|first| first.completed).unwrap_or(0);
         self.last.completed.unwrap_or(0).saturating_sub(first)
-    }
-
-    /// Connections admitted.
-    pub(crate) fn admitted(&self) -> u64 {
-        self.last.admitted.saturating_sub(self.first.map_or(0, |first| first.admitted))
     }
 
     /// Connections refused.

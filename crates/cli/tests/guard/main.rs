@@ -307,6 +307,75 @@ fn strays_refuse_nobody() {
     });
 }
 
+/// Purpose: a guard whose output nobody reads goes on, with each way of counting, and is stopped by a signal: it once stood
+/// still, counted no end of a connection, and refused all.
+#[test]
+fn a_reader_that_stops_refuses_nobody() {
+    in_namespace("a_reader_that_stops_refuses_nobody", || {
+        let listener =
+            TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
+        thread::spawn(move || listener.incoming().for_each(drop));
+        for capabilities in ["+bpf", "+bpf,+net_admin"] {
+            let started = Guard::try_start_unread(capabilities, PORT, &["--limit-start", "200"]);
+            let Some((guard, _unread)) = started else { continue };
+            for client in 0..1000 {
+                if client % 10 == 0 {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                let refused = TcpStream::connect(("127.0.0.1", PORT)).err();
+                assert!(refused.is_none(), "{capabilities}, client {client}: {refused:?}");
+            }
+            assert_eq!(guard.stop(), Some(0), "{capabilities}");
+        }
+    });
+}
+
+/// Purpose: a guard that is stopped does not refuse for long, and refuses again when it goes on.
+#[test]
+fn a_stopped_guard_is_open() {
+    in_namespace("a_stopped_guard_is_open", || {
+        let listener =
+            TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
+        let connect = || TcpStream::connect(("127.0.0.1", PORT));
+        let Some(guard) = Guard::try_start(PORT, &["--limit", "1"], GATE_NEEDS) else { return };
+        let held = connect().expect("room");
+        connect().expect_err("it is over the limit");
+        guard.signal("STOP");
+        assert!(eventually(|| connect().is_ok()), "it refuses for ever");
+        guard.signal("CONT");
+        assert!(eventually(|| connect().is_err()), "it does not refuse again");
+        assert_eq!(guard.stop(), Some(0));
+        drop((held, listener));
+    });
+}
+
+/// Purpose: a rule that vanishes is made again, and goes on counting what it refused.
+#[test]
+fn a_rule_that_vanishes_comes_back() {
+    in_namespace("a_rule_that_vanishes_comes_back", || {
+        if skip_without("nft") || skip_without("pkill") {
+            return;
+        }
+        let listener =
+            TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
+        let connect = || TcpStream::connect(("127.0.0.1", PORT));
+        let flags = ["--limit", "1", "--mechanism", "nft"];
+        let Some(mut guard) = Guard::try_start(PORT, &flags, "nft") else { return };
+        let held = connect().expect("room");
+        connect().expect_err("it is over the limit");
+        let line = guard.line_until(|line| line["refused_total"].as_u64() > Some(0));
+        assert!(line["admitted_total"].is_null() && line["admitted_per_s"].is_null(), "{line}");
+        guard.kill_nft();
+        assert!(eventually(|| guard.said().contains("opened again")), "{}", guard.said());
+        // conntrack may know the connection or not: two are over the limit in any case.
+        let more = [connect(), connect()];
+        assert!(more.iter().any(Result::is_err), "{}", guard.said());
+        guard.line_until(|line| line["refused_total"].as_u64() > Some(1));
+        assert_eq!(guard.stop(), Some(0));
+        drop((held, listener));
+    });
+}
+
 /// Purpose: a gate whose control group is not that of the server would learn of no connection and refuse
 /// nothing: it notices, says so, and goes by the list of connections.
 #[test]

@@ -4,7 +4,7 @@
 //! namespace of processes ends with the test, which is the first process in it. No server inherits
 //! the test's standard output, so that a reader of that output does not wait for a server.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, PipeReader, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -336,17 +336,44 @@ impl Guard {
 
     /// The same; `None`, having said so, if there is no gate to be had here for want of `need`.
     pub(crate) fn try_start(port: u16, flags: &[&str], need: &str) -> Option<Guard> {
-        Guard::run(Command::new(env!("CARGO_BIN_EXE_highwater")), port, flags, need)
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        command.stdout(Stdio::piped());
+        Guard::run(command, port, flags, need)
     }
 
     /// The same with no privilege but `capabilities`.
     pub(crate) fn try_start_as(capabilities: &str, port: u16, flags: &[&str]) -> Option<Guard> {
+        let mut command = Guard::command_as(capabilities);
+        command.stdout(Stdio::piped());
+        Guard::run(command, port, flags, "root")
+    }
+
+    fn command_as(capabilities: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         command.arg(format!("--inh-caps=-all,{capabilities}"));
         command.arg(format!("--ambient-caps=-all,{capabilities}"));
         command.arg("--").arg(env!("CARGO_BIN_EXE_highwater"));
-        Guard::run(command, port, flags, "root")
+        command
+    }
+
+    /// The same, with a standard output that is full and that nobody reads.
+    pub(crate) fn try_start_unread(
+        capabilities: &str,
+        port: u16,
+        flags: &[&str],
+    ) -> Option<(Guard, PipeReader)> {
+        let (unread, full) = std::io::pipe().expect("descriptors");
+        let mut filler = Command::new("yes")
+            .stdout(full.try_clone().expect("descriptors"))
+            .spawn()
+            .expect("it is one of coreutils");
+        thread::sleep(Duration::from_millis(200));
+        let _ = filler.kill();
+        let _ = filler.wait();
+        let mut command = Guard::command_as(capabilities);
+        command.stdout(full);
+        Some((Guard::run(command, port, flags, "root")?, unread))
     }
 
     fn run(mut command: Command, port: u16, flags: &[&str], need: &str) -> Option<Guard> {
@@ -354,15 +381,16 @@ impl Guard {
             .args(["guard", "--json", "--port", &port.to_string()])
             .args(flags)
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("it is built");
-        let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
+        // The command holds the ends of pipes that were given to the child.
+        drop(command);
+        let stdout = child.stdout.take().map(BufReader::new);
         let stderr = BufReader::new(child.stderr.take().expect("it was asked for"));
         let (tell, lines) = mpsc::channel();
         thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
+            for line in stdout.into_iter().flat_map(BufReader::lines).map_while(Result::ok) {
                 let line = serde_json::from_str(&line).expect("with --json it speaks JSON");
                 if tell.send(line).is_err() {
                     return;
@@ -411,6 +439,14 @@ impl Guard {
             }
             assert!(Instant::now() < until, "{line}\n{}", self.said());
         }
+    }
+
+    /// Kills the process of nft that it has started.
+    pub(crate) fn kill_nft(&self) {
+        let status = Command::new("pkill")
+            .args(["-KILL", "-x", "-P", &self.child.id().to_string(), "nft"])
+            .status();
+        assert!(status.expect("procps is here").success(), "it had started one");
     }
 
     pub(crate) fn signal(&self, name: &str) {

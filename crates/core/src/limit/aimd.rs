@@ -32,6 +32,7 @@ const BAD_MAX: f64 = 0.05;
 #[derive(Clone, Debug)]
 pub struct Aimd {
     limit: f64,
+    limit_min: f64,
     limit_max: f64,
     target: Duration,
 }
@@ -41,7 +42,15 @@ impl Aimd {
     /// for longer than `target` on average, and when more than one in twenty is late.
     pub fn new(limit_max: u32, target: Duration) -> Self {
         let limit_max = f64::from(limit_max.clamp(1, LIMIT_MAX));
-        Aimd { limit: START.min(limit_max), limit_max, target }
+        Aimd { limit: START.min(limit_max), limit_min: FLOOR, limit_max, target }
+    }
+
+    /// Sets the first limit and the lowest. The defaults are 20 and 1.
+    #[must_use]
+    pub fn starting_at(mut self, start: u32, limit_min: u32) -> Self {
+        self.limit_min = f64::from(limit_min).clamp(FLOOR, self.limit_max);
+        self.limit = f64::from(start).clamp(self.limit_min, self.limit_max);
+        self
     }
 
     fn is_bad(&self, sample: &Sample) -> bool {
@@ -54,7 +63,7 @@ impl Aimd {
 impl Limit for Aimd {
     fn on_sample(&mut self, _now: Instant, sample: &Sample) -> u32 {
         if self.is_bad(sample) {
-            self.limit = (self.limit * DECREASE).max(FLOOR);
+            self.limit = (self.limit * DECREASE).max(self.limit_min);
         } else if sample.is_felt(self.limit()) {
             // Without demand, the limit would grow without evidence.
             let grown = self.limit + INCREASE_PER_SECOND * sample.span.as_secs_f64();
@@ -100,6 +109,19 @@ mod tests {
         assert_eq!(limit.on_sample(now, &waited), 17);
         let dropped = Sample { dropped: 10, ..sample(100, 0, 18) };
         assert_eq!(limit.on_sample(now, &dropped), 15, "what was dropped was late");
+    }
+
+    /// Purpose: it starts where it is told to, and does not fall below the bound that is given.
+    #[test]
+    fn bounds_can_be_given() {
+        let mut limit = Aimd::new(1000, Duration::from_millis(10)).starting_at(256, 50);
+        assert_eq!(limit.limit(), 256);
+        for _ in 0..100 {
+            limit.on_sample(Instant::ZERO, &sample(100, 100, 20));
+        }
+        assert_eq!(limit.limit(), 50);
+        let beyond = Aimd::new(30, Duration::from_millis(10)).starting_at(256, 50);
+        assert_eq!(beyond.limit(), 30);
     }
 
     /// Purpose: growth is per time, so that a slow sampler does not make a slow climber.

@@ -69,6 +69,13 @@ struct Achieved {
 }
 
 impl HillClimb {
+    /// The first limit, unless the bound that is given is less.
+    pub const START: u32 = START;
+    /// The lowest limit, likewise.
+    pub const MIN: u32 = MIN;
+    /// The highest limit, whatever the bound.
+    pub const MAX: u32 = MAX;
+
     /// A climber that starts at 800, or at `limit_max` if that is less, and stays within 100 to
     /// 2000 and `limit_max`.
     pub fn new(limit_max: u32) -> Self {

@@ -82,7 +82,7 @@ impl Scene {
         while self.arriving >= 1.0 {
             self.arriving -= 1.0;
             if self.queue.len() < self.policy.limit() as usize {
-                self.counted.admitted += 1;
+                self.counted.admitted = self.counted.admitted.map(|before| before + 1);
                 self.queue.push_back(self.now);
             } else {
                 self.counted.refused += 1;
