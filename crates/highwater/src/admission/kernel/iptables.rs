@@ -5,12 +5,15 @@
 //!
 //! Such a rule has no owner and stays until it is removed. A watcher removes it: a shell that waits for the
 //! end of a pipe from this process, and then deletes the rule, however the process ended. If the watcher was
-//! killed, too, or could not get the lock of the rules, the next gate finds the rule by its comment, which names its
-//! process, and deletes it.
+//! killed, too, as when a container ends, or could not get the lock of the rules, the next gate finds the rule by its
+//! comment, and deletes it. A socket that has the comment as its abstract name tells whether the owner lives: it ends with
+//! the process, and like the rules it belongs to the network namespace, so that processes of other containers see it.
 
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as Name, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
@@ -69,6 +72,8 @@ struct Rule {
     tool: &'static str,
     tag: String,
     watcher: Child,
+    /// Bound as long as the owner lives.
+    _alive: UnixDatagram,
 }
 
 impl Rule {
@@ -76,6 +81,7 @@ impl Rule {
         remove_stale(tool)?;
         // With the address, so that the rules of a server's other addresses have other tags.
         let tag = format!("{TAG}{}/{address}", Owner::current()?);
+        let alive = claim(tool, &tag)?;
         let words = words(address, limit, &tag);
         // The watcher first: no rule may exist without one.
         let watcher = firewall::tool("sh")?
@@ -89,7 +95,7 @@ impl Rule {
             .process_group(0)
             .spawn()
             .map_err(|error| firewall::missing("sh", &error))?;
-        let rule = Rule { tool, tag, watcher };
+        let rule = Rule { tool, tag, watcher, _alive: alive };
         let mut insert = vec!["-w", "5", "-I", "INPUT"];
         insert.extend(words.iter().map(String::as_str));
         firewall::run(tool, &insert)?;
@@ -138,8 +144,8 @@ fn remove_stale(tool: &str) -> io::Result<()> {
     let rules = firewall::run(tool, &["-w", "5", "-S", "INPUT"])?;
     for rule in rules.lines() {
         let Some(rest) = rule.strip_prefix("-A INPUT ") else { continue };
-        let tag = rest.split(' ').find_map(|word| word.trim_matches('"').strip_prefix(TAG));
-        if tag.and_then(Owner::parse).is_some_and(|owner| owner.is_dead()) {
+        let mut words = rest.split(' ').map(|word| word.trim_matches('"'));
+        if words.find(|word| word.starts_with(TAG)).is_some_and(|tag| claim(tool, tag).is_ok()) {
             let mut delete = vec!["-w", "5", "-D", "INPUT"];
             delete.extend(rest.split(' ').map(|word| word.trim_matches('"')));
             // Another process that starts may have been faster.
@@ -149,9 +155,14 @@ fn remove_stale(tool: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Binds the name of a rule, which fails while its owner lives.
+fn claim(tool: &str, tag: &str) -> io::Result<UnixDatagram> {
+    UnixDatagram::bind_addr(&Name::from_abstract_name(format!("{tool}/{tag}"))?)
+}
+
 /// The process of a rule. Process ids are reused, so its start time is included, and they are valid only
 /// within a PID namespace, so that is included, too.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Owner {
     namespace: String,
     process: u32,
@@ -163,20 +174,6 @@ impl Owner {
         let process = std::process::id();
         let started = started(process).ok_or_else(|| io::Error::other("/proc is not mounted"))?;
         Ok(Owner { namespace: namespace()?, process, started })
-    }
-
-    fn parse(text: &str) -> Option<Owner> {
-        let mut parts = text.split('/');
-        let namespace = parts.next()?.to_owned();
-        let process = parts.next()?.parse().ok()?;
-        let started = parts.next()?.parse().ok()?;
-        Some(Owner { namespace, process, started })
-    }
-
-    /// Whether it is certainly dead: nothing is known about processes in other namespaces.
-    fn is_dead(&self) -> bool {
-        let known = namespace().is_ok_and(|namespace| namespace == self.namespace);
-        known && started(self.process) != Some(self.started)
     }
 }
 
@@ -243,15 +240,17 @@ mod tests {
         }
     }
 
-    /// Purpose: only a process that is certainly gone counts as dead: not this process, and none in another
-    /// namespace; but a process whose id is reused by another.
+    /// Purpose: a rule is known to have an owner as long as that holds its name, for each family, with the longest address.
     #[test]
-    fn owners_are_told_apart() {
-        let own = Owner::current().unwrap();
-        assert_eq!(Owner::parse(&own.to_string()), Some(own.clone()));
-        assert!(!own.is_dead());
-        assert!(Owner { started: own.started + 1, ..own.clone() }.is_dead());
-        assert!(!Owner { namespace: "1".into(), started: 0, ..own }.is_dead());
-        assert_eq!(Owner::parse("not/an/owner"), None);
+    fn names_are_held() {
+        let tag = format!(
+            "{TAG}{}/[2001:db8:1111:2222:3333:4444:5555:6666]:65535",
+            Owner::current().unwrap()
+        );
+        let held = claim(V6, &tag).unwrap();
+        claim(V6, &tag).unwrap_err();
+        drop(claim(V4, &tag).unwrap());
+        drop(held);
+        drop(claim(V6, &tag).unwrap());
     }
 }

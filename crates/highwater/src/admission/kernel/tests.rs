@@ -6,6 +6,8 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as Name, UnixDatagram};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant as Clock};
 
@@ -303,20 +305,28 @@ fn iptables_dies_with_its_owner() {
     let namespace: String =
         namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
     let stale = format!("highwater-gate/{namespace}/1/1");
-    let unknown = "highwater-gate/1/1/1";
-    for (tool, tag) in tools.iter().flat_map(|tool| [(tool, stale.as_str()), (tool, unknown)]) {
+    let other = "highwater-gate/1/1/1";
+    let held = "highwater-gate/1/1/2";
+    for (tool, tag) in
+        tools.iter().flat_map(|tool| [stale.as_str(), other, held].map(|tag| (tool, tag)))
+    {
         let mut rule = vec!["-A", "INPUT", "-p", "tcp", "--dport", "1", "--syn"];
         rule.extend(["-m", "connlimit", "--connlimit-above", "5", "--connlimit-mask", "0"]);
         rule.extend(["-m", "comment", "--comment", tag, "-j", "REJECT"]);
         rule.extend(["--reject-with", "tcp-reset"]);
         firewall::run(tool, &rule).unwrap();
     }
+    let owners = tools.map(|tool| {
+        let name = Name::from_abstract_name(format!("{tool}/{held}")).unwrap();
+        UnixDatagram::bind_addr(&name).unwrap()
+    });
     let opened = open(GateChoice::Iptables, &entry("[::]:2".parse().unwrap(), &[]), 1).unwrap();
     for tool in tools {
         let rules = firewall::run(tool, &["-S", "INPUT"]).unwrap();
         // To its end: our own tag may begin like it.
         assert!(!rules.contains(&format!("{stale}\"")), "{rules}");
-        assert!(rules.contains(unknown), "what belongs to another namespace stays: {rules}");
+        assert!(!rules.contains(other), "its owner was in another namespace, and is dead: {rules}");
+        assert!(rules.contains(held), "its owner lives: {rules}");
     }
-    drop(opened);
+    drop((opened, owners));
 }
