@@ -16,9 +16,9 @@
 //! ```
 
 mod growth;
+mod queue;
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use highwater_sys::{clock, cpu};
 
 use self::growth::{Growth, Used};
+use self::queue::Queue;
 use crate::logging::rate_limited;
 use crate::metrics::PoolState;
 
@@ -86,7 +87,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Waiting>,
+    queue: Queue,
     threads: usize,
     idle: usize,
     surplus: Surplus,
@@ -107,11 +108,6 @@ struct Surplus {
     idle_least: usize,
     /// How many are to end.
     ending: usize,
-}
-
-struct Waiting {
-    since: Instant,
-    work: Work,
 }
 
 enum Work {
@@ -213,8 +209,10 @@ impl Pool {
     /// Runs the jobs that wait.
     #[cfg(feature = "sim")]
     pub(crate) fn run_deferred(&self) {
-        let jobs = std::mem::take(&mut self.shared.lock().queue);
-        jobs.into_iter().for_each(|waiting| waiting.work.call(Begin::Run));
+        let mut queue = std::mem::take(&mut self.shared.lock().queue);
+        while let Some(work) = queue.pop(Instant::now(), self.shared.patience) {
+            work.call(Begin::Run);
+        }
     }
 
     /// The pool's current statistics.
@@ -230,22 +228,20 @@ impl Pool {
     pub(crate) fn submit(&self, task: Task) -> Result<(), Full> {
         let now = Instant::now();
         let state = self.shared.lock();
-        if state.waited(now).is_some_and(|waited| waited > self.shared.patience) {
+        if state.queue.waited(now).is_some_and(|waited| waited > self.shared.patience) {
             return Err(Full(task));
         }
-        self.shared.push(state, Waiting { since: now, work: Work::Task(task) }).map_err(|work| {
-            match work {
-                Work::Task(task) => Full(task),
-                Work::Job(_) => unreachable!("it is the work that was given"),
-            }
+        self.shared.push(state, now, Work::Task(task)).map_err(|work| match work {
+            Work::Task(task) => Full(task),
+            Work::Job(_) => unreachable!("it is the work that was given"),
         })
     }
 
     /// Queues a job that answers a request. Answers whether there was room for it.
     #[must_use]
     pub(crate) fn submit_job(&self, job: Job) -> bool {
-        let waiting = Waiting { since: Instant::now(), work: Work::Job(job) };
-        self.shared.push(self.shared.lock(), waiting).is_ok()
+        let since = Instant::now();
+        self.shared.push(self.shared.lock(), since, Work::Job(job)).is_ok()
     }
 
     /// Lets the threads end once the queue is empty.
@@ -257,28 +253,6 @@ impl Pool {
 }
 
 impl State {
-    /// How long the oldest has waited, if any waits.
-    fn waited(&self, now: Instant) -> Option<Duration> {
-        self.queue.front().map(|waiting| now.saturating_duration_since(waiting.since))
-    }
-
-    /// The next to begin: the oldest, or the newest if the oldest would be answered too late.
-    fn pop(&mut self, now: Instant, patience: Duration) -> Option<Work> {
-        let is_late = self.waited(now)? > patience / 2;
-        // A task is never refused, so it must have its turn.
-        let may_wait = matches!(self.queue.front(), Some(Waiting { work: Work::Job(_), .. }));
-        let next = if is_late && may_wait { self.queue.pop_back() } else { self.queue.pop_front() };
-        next.map(|waiting| waiting.work)
-    }
-
-    /// The next job to be refused: the oldest, if it has waited for longer than the patience.
-    fn pop_expired(&mut self, now: Instant, patience: Duration) -> Option<Work> {
-        let is_over = self.waited(now)? > patience;
-        let may_refuse = matches!(self.queue.front(), Some(Waiting { work: Work::Job(_), .. }));
-        let over = if is_over && may_refuse { self.queue.pop_front() } else { None };
-        over.map(|waiting| waiting.work)
-    }
-
     /// A thread has nothing to do. Answers whether it should end.
     fn is_surplus(&mut self, unused_max: Duration) -> bool {
         let (now, surplus) = (Instant::now(), &mut self.surplus);
@@ -299,30 +273,30 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues `waiting`, and makes sure that a thread takes it.
+    /// Queues `work`, which has waited since then, and makes sure that a thread takes it.
     ///
     /// # Errors
     /// There is no room, or no thread can be started; the work is returned.
     fn push(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
-        waiting: Waiting,
+        since: Instant,
+        work: Work,
     ) -> Result<(), Work> {
         if state.queue.len() >= self.queue_max {
-            return Err(waiting.work);
+            return Err(work);
         }
-        state.queue.push_back(waiting);
-        if state.idle < state.queue.len() && self.threads_max > 0 {
+        if state.idle <= state.queue.len() && self.threads_max > 0 {
             let is_free = state.threads < self.threads_max.min(THREADS_FREE);
             if is_free && !self.start_thread(&mut state) && state.threads == 0 {
                 // There is no thread to run it, and there may never be one: refuse it now.
-                let waiting = state.queue.pop_back().expect("it was pushed above");
-                return Err(waiting.work);
+                return Err(work);
             }
-            if state.idle < state.queue.len() {
+            if state.idle <= state.queue.len() {
                 self.wake_keeper(&mut state);
             }
         }
+        state.queue.push(since, work);
         drop(state);
         self.work.notify_one();
         Ok(())
@@ -370,7 +344,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let began = Instant::now();
-            if let Some(work) = state.pop(began, self.patience) {
+            if let Some(work) = state.queue.pop(began, self.patience) {
                 drop(state);
                 let cpu = clock::thread_cpu();
                 work.call(Begin::Run);
@@ -406,7 +380,7 @@ impl Shared {
                 continue;
             }
             let now = Instant::now();
-            if let Some(expired) = state.pop_expired(now, self.patience) {
+            if let Some(expired) = state.queue.pop_expired(now, self.patience) {
                 drop(state);
                 expired.call(Begin::Refuse);
                 state = self.lock();

@@ -170,7 +170,7 @@ fn the_newest_are_begun_when_the_oldest_are_late() {
     let (begin, patience) = (Instant::now(), Duration::from_secs(10));
     let at = |seconds| begin + Duration::from_secs(seconds);
     let mut order = Vec::new();
-    let mut state = State::default();
+    let mut queue = Queue::default();
     let sent = Arc::new(Mutex::new(Vec::new()));
     for (number, since) in [(1, 0), (2, 0), (3, 3), (4, 3)] {
         let sent = Arc::clone(&sent);
@@ -179,22 +179,42 @@ fn the_newest_are_begun_when_the_oldest_are_late() {
             3 => Work::Task(Box::new(note)),
             _ => Work::Job(Box::new(move |_| note())),
         };
-        state.queue.push_back(Waiting { since: at(since), work });
+        queue.push(at(since), work);
     }
     for (now, expired) in [(5, false), (6, false), (10, false), (11, true)] {
-        let over = state.pop_expired(at(now), patience);
+        let over = queue.pop_expired(at(now), patience);
         assert_eq!(over.is_some(), expired, "at {now}");
-        if let Some(work) = over.or_else(|| state.pop(at(now), patience)) {
+        if let Some(work) = over.or_else(|| queue.pop(at(now), patience)) {
             work.call(Begin::Run);
         }
         order.push(sent.lock().expect("nothing panics").clone());
     }
     assert_eq!(order, [vec![1], vec![1, 4], vec![1, 4, 3], vec![1, 4, 3, 2]]);
     let task = Work::Task(Box::new(|| {}));
-    state.queue.push_back(Waiting { since: at(0), work: task });
-    state.queue.push_back(Waiting { since: at(20), work: Work::Job(Box::new(|_| {})) });
-    assert!(state.pop_expired(at(30), patience).is_none());
-    assert!(matches!(state.pop(at(30), patience), Some(Work::Task(_))));
+    queue.push(at(0), task);
+    queue.push(at(20), Work::Job(Box::new(|_| {})));
+    assert!(queue.pop_expired(at(30), patience).is_none());
+    assert!(matches!(queue.pop(at(30), patience), Some(Work::Task(_))));
+}
+
+/// Purpose: a task that waits in front of jobs does not keep them from being refused in time.
+#[test]
+fn a_task_in_front_delays_no_refusal() {
+    let (begin, patience) = (Instant::now(), Duration::from_secs(10));
+    let at = |seconds| begin + Duration::from_secs(seconds);
+    let mut queue = Queue::default();
+    queue.push(at(0), Work::Task(Box::new(|| {})));
+    for since in [1, 2, 9] {
+        queue.push(at(since), Work::Job(Box::new(|_| {})));
+    }
+    assert!(queue.pop_expired(at(11), patience).is_none());
+    for _ in 0..2 {
+        assert!(matches!(queue.pop_expired(at(13), patience), Some(Work::Job(_))));
+    }
+    assert!(queue.pop_expired(at(13), patience).is_none());
+    assert!(matches!(queue.pop(at(13), patience), Some(Work::Task(_))));
+    assert!(matches!(queue.pop(at(13), patience), Some(Work::Job(_))));
+    assert!(queue.is_empty());
 }
 
 /// Purpose: a job that panics does not cost the pool a thread. It once ended its thread while the pool
