@@ -1,6 +1,9 @@
 //! Size limits: each is exact, and a client that exceeds one can read the refusal.
 
-use highwater_testkit::{Answer, Client, Process};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use highwater_testkit::{Answer, Client, Process, get};
 
 use crate::{Transport, on_each_transport};
 
@@ -14,6 +17,7 @@ on_each_transport!(
     connections_wait_for_others,
     empty_lines_make_room,
     idle_connections_make_room,
+    idle_connections_make_room_for_several,
 );
 
 /// How often the refused must hear why.
@@ -220,4 +224,30 @@ fn idle_connections_make_room(transport: Transport) {
     }
     busy.send(b"hello").expect("open");
     assert_eq!(busy.answer().text(), "hello");
+}
+
+/// Purpose: of a full server whose connections are idle, several clients that come at once get their places soon, although only
+/// a few connections are closed at a time and nothing else happens.
+fn idle_connections_make_room_for_several(transport: Transport) {
+    const CONNECTIONS: usize = 64;
+    let server = transport.serve(&["--connections-max", "64", "--idle-timeout", "600s"]);
+    let _idle: Vec<Client> = (0..CONNECTIONS)
+        .map(|_| {
+            let mut client = server.connect();
+            assert_eq!(client.get("/").status, 200);
+            client
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(1500));
+    let begun = Instant::now();
+    let mut others: Vec<Client> = (0..5).map(|_| server.connect()).collect();
+    for client in &mut others {
+        client.send(get("/")).expect("open");
+    }
+    for client in &mut others {
+        client.set_patience(Duration::from_secs(5));
+        let answer = client.try_answer();
+        assert!(matches!(answer, Ok(Some(Answer { status: 200, .. }))), "{answer:?}");
+    }
+    println!("{transport:?}: five more after {:?}", begun.elapsed());
 }

@@ -357,6 +357,7 @@ impl Acceptor {
     /// each connection that finds no room would cost too much. Returns whether they may be looked for now.
     pub(super) fn may_evict(&mut self, now: Instant) -> bool {
         if now < self.evict_after {
+            self.evict_due = self.evict_due.min(self.evict_after); // Nothing else may happen until then.
             return false;
         }
         self.evict_after = now + ACCEPT_BACKOFF;
@@ -480,5 +481,19 @@ mod tests {
         assert_eq!(decided(&mut acceptor, &gate), [(1, Accepting::Few(49))]);
         assert!(!acceptor.accepted(ListenerId(1)), "the gate does not count it");
         assert!(acceptor.restore_backlog() && !acceptor.restore_backlog());
+    }
+
+    /// Purpose: a worker that finds no room again before it may look for idle connections looks as soon as it may. A third
+    /// client once waited until one of the connections, all of which were idle, reached its timeout.
+    #[test]
+    fn a_full_worker_looks_again() {
+        let (mut acceptor, gate, now) =
+            (Acceptor::new(1, terms(&[true])), WorkerGate::open(), Instant::ZERO);
+        acceptor.accepted(ListenerId(0));
+        decided(&mut acceptor, &gate);
+        assert!(acceptor.may_evict(now) && acceptor.due(&gate, now) == Instant::MAX);
+        let soon = now + ACCEPT_BACKOFF / 2;
+        assert!(!acceptor.may_evict(soon));
+        assert_eq!(acceptor.due(&gate, soon), now + ACCEPT_BACKOFF);
     }
 }

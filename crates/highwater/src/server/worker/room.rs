@@ -58,6 +58,9 @@ pub(super) fn idle<P: Protocol>(
         }
     }
     let count = (count / EVICTION_SHARE).max(1) as usize;
+    if idle.len() > count {
+        next_due = now; // Closing these may take long.
+    }
     idle.sort_unstable();
     idle.truncate(count);
     (idle.into_iter().map(|(_, id)| id).collect(), next_due)
