@@ -1,6 +1,9 @@
 //! Panics and invalid answers: each ends or corrects one request, and nothing else.
 
-use highwater_testkit::{Answer, Client, PATIENCE, Process, get, within};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::time::Duration;
+
+use highwater_testkit::{Answer, Client, PATIENCE, Process, get, program, within};
 
 use crate::{Transport, on_each_transport};
 
@@ -10,6 +13,7 @@ on_each_transport!(
     upgrades_may_panic,
     invalid_answers_are_never_sent,
     upgrades_have_to_be_asked_for,
+    a_log_that_is_not_read_stops_nobody,
 );
 
 /// The answer to a `GET`, if there is one.
@@ -183,4 +187,32 @@ fn upgrades_have_to_be_asked_for(transport: Transport) {
         assert_eq!(answer.header("connection"), Some("upgrade"), "{fields:?}");
     }
     assert_eq!(client.get("/").status, 200);
+}
+
+/// Purpose: when standard error is a pipe that nobody reads, a panic does not keep its worker waiting.
+fn a_log_that_is_not_read_stops_nobody(transport: Transport) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let mut command = program(env!("CARGO_BIN_EXE_strained"));
+    command.args(["--listen", "127.0.0.1:0", "--metrics", "off", "--workers", "1"]);
+    command.args(["--transport", transport.name(), "--shed", "none"]);
+    let mut child = command.stderr(writer.try_clone().expect("a descriptor is left")).spawn();
+    let mut lines = BufReader::new(&reader).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.contains(" serving ")).expect("it serves");
+    let address = line.split_once("address=").and_then(|(_, rest)| rest.split(' ').next());
+    let address = address.and_then(|address| address.parse().ok()).expect("it says where");
+    // From here on nobody reads.
+    let full = std::thread::spawn(move || while writer.write_all(&[b'\n'; 512]).is_ok() {});
+    std::thread::sleep(Duration::from_millis(200));
+    let connect = || Client::try_connect(address).expect("it listens");
+    let answers: Vec<_> = (0..3).map(|_| ask(&mut connect(), "/panic")).collect();
+    let last = ask(&mut connect(), "/");
+    if let Ok(child) = &mut child {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    drop(reader);
+    full.join().expect("it does not panic");
+    let statuses: Vec<_> = answers.into_iter().map(|answer| answer.map(|a| a.status)).collect();
+    assert_eq!(statuses, [Some(500); 3]);
+    assert_eq!(last.map(|answer| answer.status), Some(200));
 }

@@ -3,7 +3,10 @@
 //! Invariants: a line is one line, whatever its values contain; a value takes up at most
 //! [`VALUE_SIZE_MAX`] bytes before it is escaped.
 
+use std::backtrace::Backtrace;
 use std::fmt::{self, Debug, Display, Write};
+use std::panic::PanicHookInfo;
+use std::thread;
 
 use highwater_core::http_date::civil_from_days;
 use tracing::field::{Field, Visit};
@@ -28,6 +31,33 @@ pub(super) fn dropped(format: LogFormat, millis: u64, count: u64) -> String {
     line.message.push_str("log lines were dropped");
     line.bare("count", count);
     line.end(millis, Level::WARN)
+}
+
+/// The line about a panic on this thread; as text, with the lines of `backtrace` behind it.
+pub(super) fn panicked(
+    format: LogFormat,
+    millis: u64,
+    panic: &PanicHookInfo<'_>,
+    backtrace: Option<&Backtrace>,
+) -> String {
+    let mut line = Line::new(format);
+    line.message.push_str("a thread panicked");
+    let thread = thread::current();
+    line.text("thread", format_args!("{}", thread.name().unwrap_or_default()));
+    if let Some(location) = panic.location() {
+        line.text("location", format_args!("{location}"));
+    }
+    let cause = panic.payload_as_str().unwrap_or("no message");
+    line.text("cause", format_args!("{cause}"));
+    let Some(backtrace) = backtrace.map(Backtrace::to_string) else {
+        return line.end(millis, Level::ERROR);
+    };
+    if line.is_json {
+        line.name("backtrace");
+        quote(&mut line.fields, &backtrace);
+        return line.end(millis, Level::ERROR);
+    }
+    line.end(millis, Level::ERROR) + &backtrace
 }
 
 /// The parts of a line. An event's message may come after its fields.

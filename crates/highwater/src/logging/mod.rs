@@ -34,9 +34,10 @@
 //! can happen at any rate are emitted at most [`BURST`] times per [`PERIOD`] by one place in the code (failures: for
 //! one route), and the rest are counted.
 //!
-//! `subscriber.rs` takes events, `line.rs` formats one, `writer.rs` writes it, `rate.rs` limits.
+//! `subscriber.rs` takes events, `line.rs` formats one, `writer.rs` writes it, `rate.rs` limits, `panics.rs` takes panics.
 
 mod line;
+mod panics;
 mod rate;
 mod subscriber;
 mod writer;
@@ -46,6 +47,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use self::subscriber::Lines;
 use crate::choice::choices;
 
+pub(crate) use self::panics::log_panics_here;
 pub use self::rate::{BURST, PERIOD};
 #[doc(inline)]
 pub use crate::__highwater_rate_limited as rate_limited;
@@ -76,12 +78,20 @@ choices! {
 ///
 /// Returns whether this subscriber is now in force. It is not if a global subscriber has been set already, by the
 /// application or by an earlier call, which stays; nor with [`LogFormat::Off`], which leaves the place free.
+///
+/// With it, the messages of panics on the server's threads are lines, too, unless the program has a panic hook already: Rust's
+/// own waits for the reader of standard error.
 pub fn install(format: LogFormat) -> bool {
     if format == LogFormat::Off {
         return false;
     }
     let lines = Lines::new(format, now, Box::new(std::io::stderr()));
-    tracing::dispatcher::set_global_default(tracing::Dispatch::new(lines)).is_ok()
+    let lines = tracing::Dispatch::new(lines);
+    let is_in_force = tracing::dispatcher::set_global_default(lines.clone()).is_ok();
+    if is_in_force {
+        panics::install(lines);
+    }
+    is_in_force
 }
 
 /// Waits until every line so far is written, but no longer than a second. To be called right before the process

@@ -3,14 +3,16 @@
 //! Those of level INFO and above, from any crate. It does not support spans: an application that wants them
 //! brings a subscriber of its own.
 
+use std::backtrace::Backtrace;
 use std::io::Write;
+use std::panic::PanicHookInfo;
 
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::LogFormat;
-use super::line::{dropped, line};
+use super::line::{dropped, line, panicked};
 use super::writer::Writer;
 
 /// Writes events as lines.
@@ -29,6 +31,11 @@ impl Lines {
 
     pub(super) fn writer(&self) -> &Writer {
         &self.writer
+    }
+
+    /// Writes the message of a panic on this thread.
+    pub(super) fn panicked(&self, panic: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) {
+        self.writer.write(panicked(self.format, (self.now)(), panic, backtrace));
     }
 }
 

@@ -1,0 +1,70 @@
+//! Where does the message of a panic go?
+//!
+//! Rust writes it to standard error at once, and waits for the reader: a worker would stop there. So on the threads of the
+//! library it is a line like any other. On all other threads, and where the application has a hook of its own, nothing
+//! changes.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::cell::Cell;
+use std::panic::{PanicHookInfo, set_hook, take_hook};
+use std::thread;
+
+use tracing::Dispatch;
+
+use super::subscriber::Lines;
+
+type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
+
+thread_local! {
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread is one of the library's.
+pub(crate) fn log_panics_here() {
+    IS_OURS.set(true);
+}
+
+/// From now on the panics of the library's threads become lines of `lines`, unless the application has a hook.
+pub(super) fn install(lines: Dispatch) {
+    // A program that ends with the panic would end before the line is written.
+    if cfg!(panic = "abort") || thread::panicking() {
+        return;
+    }
+    let (found, default) = (take_hook(), take_hook());
+    if !is_same(&found, &default) {
+        return set_hook(found);
+    }
+    set_hook(Box::new(move |panic| {
+        let is_ours = IS_OURS.try_with(Cell::get).unwrap_or(false);
+        match lines.downcast_ref::<Lines>().filter(|_| is_ours) {
+            Some(lines) => {
+                let backtrace = Backtrace::capture();
+                let has_some = backtrace.status() == BacktraceStatus::Captured;
+                lines.panicked(panic, has_some.then_some(&backtrace));
+            }
+            None => default(panic),
+        }
+    }));
+}
+
+/// Whether two hooks are the same function. Where the compiler has made copies of one, they may seem to be two: then the
+/// hook that was found stays.
+fn is_same(one: &Hook, other: &Hook) -> bool {
+    size_of_val(&**one) == 0 && std::ptr::eq(&raw const **one, &raw const **other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: the hook that Rust begins with is told from one of the application's.
+    #[test]
+    fn the_default_hook_is_known() {
+        let tests_own = take_hook();
+        let (one, other) = (take_hook(), take_hook());
+        set_hook(tests_own);
+        assert!(is_same(&one, &other));
+        let own: Hook = Box::new(|_| {});
+        assert!(!is_same(&own, &other));
+    }
+}
