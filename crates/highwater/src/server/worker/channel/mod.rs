@@ -129,6 +129,13 @@ impl Channel {
         self.sealed.as_ref().is_some_and(|sealed| sealed.is_waiting())
     }
 
+    /// Its handshake will not begin.
+    pub(super) fn stop_waiting(&mut self) {
+        if let Some(sealed) = &mut self.sealed {
+            sealed.fail();
+        }
+    }
+
     /// Whether its handshake is not complete, so that no protocol is spoken yet.
     pub(super) fn is_shaking_hands(&self) -> bool {
         self.sealed.as_ref().is_some_and(|sealed| sealed.is_shaking_hands())

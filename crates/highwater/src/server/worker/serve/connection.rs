@@ -290,7 +290,10 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             // Without overload both are served.
             match entry.item {
                 Item::Exchange(_) => self.exchange().give_up(),
-                Item::Handshake(_) => self.connection.link.abort(),
+                Item::Handshake(_) => {
+                    channel.stop_waiting(); // That its client has left is counted above.
+                    link.abort();
+                }
             }
             self.parts.metrics.rejected(Rejection::QueueHungUp);
             self.touch();

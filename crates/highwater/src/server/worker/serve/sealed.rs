@@ -122,6 +122,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         if sealed.give_up() {
             self.parts.metrics.handshakes.fail(HandshakeFailure::Refused);
         }
+        sealed.fail(); // It waits no longer: its client has not left.
         self.parts.metrics.rejected(reason);
         self.parts.turn.statistics.refused_handshake();
         self.connection.link.abort();
