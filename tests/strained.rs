@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 mod bombs;
+mod scenes;
 
 use clap::Parser;
 use highwater::http::{HeaderValue, header};
@@ -18,17 +19,22 @@ use highwater::{
 };
 use serde::Deserialize;
 
+use self::scenes::Scene;
+
 /// Serves handlers that misbehave on demand.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
     #[command(flatten)]
     server: ServerArgs,
+    /// Which application is served.
+    #[arg(long, value_enum, default_value_t)]
+    scene: Scene,
 }
 
 fn main() -> ExitCode {
     let args: Args = args::parse();
-    match Server::new(routes()).config(args.server.config()).run() {
+    match Server::new(args.scene.routes()).config(args.server.config()).run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("strained: {error}");

@@ -14,6 +14,7 @@ mod places;
 mod privileges;
 mod probes;
 mod resources;
+mod starts;
 mod wakes;
 
 use highwater_testkit::Process;

@@ -13,6 +13,7 @@ on_each_transport!(
     resets_leave_nothing_behind,
     out_of_descriptors,
     stops_without_descriptors,
+    streams_without_descriptors_are_reset,
     idle_connections_are_small,
     pipelined_requests_are_bounded,
     half_closed_connections_are_answered,
@@ -103,6 +104,39 @@ fn stops_without_descriptors(transport: Transport) {
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0), "{}", server.said());
     drop(clients);
+}
+
+/// Purpose: a worker whose first stream or upgrade comes when no descriptor is left for a runtime resets that exchange,
+/// serves on, and has its runtime once there are descriptors.
+fn streams_without_descriptors_are_reset(transport: Transport) {
+    let flags = ["--scene", "sync", "--connections-max", "1000", "--log", "text"];
+    let server = transport.serve_within(Some(80), &flags);
+    // Within a request, so that none of them makes room.
+    let begin = |head: &str| {
+        let mut client = server.connect();
+        client.send(format!("GET {head} HTTP/1.1\r\nHost: h\r\n")).expect("open");
+        client
+    };
+    let [mut stream, mut upgrade] = ["/streamed", "/upgrade"].map(begin);
+    let mut plain = ["/"; 2].map(begin);
+    let clients: Vec<Client> = (0..200).map(|_| begin("/")).collect();
+    let is_full = || server.descriptors() >= 79;
+    let asks = "Connection: upgrade\r\nUpgrade: echo\r\n\r\n";
+    for (client, plain) in [&mut stream, &mut upgrade].into_iter().zip(&mut plain) {
+        assert!(within(PATIENCE, is_full), "{} descriptors", server.descriptors());
+        client.send(asks).expect("open");
+        // The head may have been sent before.
+        if let Ok(Some(answer)) = client.try_answer() {
+            assert_eq!(answer.status, 101);
+            assert!(!client.hear().unwrap_or(false), "it is reset");
+        }
+        plain.send("\r\n").expect("open");
+        assert_eq!(plain.answer().status, 200);
+    }
+    drop(clients);
+    assert_eq!(server.get("/streamed").text(), "streamed");
+    assert!(server.said().contains("cannot have a runtime"), "{}", server.said());
+    server.stop();
 }
 
 /// Purpose: an idle keep-alive connection costs at most 4 KiB of memory, each of 10 000.

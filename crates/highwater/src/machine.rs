@@ -8,8 +8,12 @@ const IS_LINUX: bool = cfg!(all(target_os = "linux", not(highwater_portable_only
 /// A busy service needs more connections than fewer descriptors allow.
 const DESCRIPTORS_MODEST: u64 = 10_000;
 
-/// Descriptors kept for files, clients and metrics, beyond those of connections.
-pub(crate) const DESCRIPTORS_RESERVED: u64 = 64;
+/// Descriptors kept for files, clients and metrics, beyond those of connections and workers.
+const DESCRIPTORS_RESERVED: u64 = 64;
+
+/// Descriptors kept for each worker: its listener, its driver and its waker, and what a runtime that begins with its
+/// first stream opens. Counted on Linux.
+const DESCRIPTORS_PER_WORKER: u64 = 10;
 
 /// How to allow more descriptors.
 pub(crate) const RAISE_DESCRIPTORS: &str =
@@ -50,15 +54,16 @@ pub fn look() -> Machine {
         Err(reason) if IS_LINUX => ("epoll", reason),
         Err(reason) => ("portable", format!("for development: {reason}, and so does epoll")),
     };
+    let workers = cpu::suggested_workers();
     Machine {
         kernel,
         transport: transport.into(),
         transport_reason: reason,
         cores: cpu::allowed().unwrap_or_default(),
-        workers: cpu::suggested_workers(),
+        workers,
         descriptors_soft: soft,
         descriptors_hard: hard,
-        connections_max: connections_max(soft),
+        connections_max: connections_max(soft, workers),
         somaxconn: std::fs::read_to_string("/proc/sys/net/core/somaxconn")
             .ok()
             .and_then(|text| text.trim().parse().ok()),
@@ -117,9 +122,10 @@ fn memory_limit_files(groups: &str) -> Vec<String> {
     files
 }
 
-/// The number of connections that `descriptors` allow.
-pub(crate) fn connections_max(descriptors: u64) -> u32 {
-    let available = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(1);
+/// The number of connections that `descriptors` allow to so many workers together.
+pub(crate) fn connections_max(descriptors: u64, workers: usize) -> u32 {
+    let reserved = DESCRIPTORS_RESERVED + DESCRIPTORS_PER_WORKER * workers as u64;
+    let available = descriptors.saturating_sub(reserved).max(1);
     u32::try_from(available).unwrap_or(u32::MAX)
 }
 
@@ -185,10 +191,12 @@ mod tests {
             workers: 1,
             descriptors_soft: 20_000,
             descriptors_hard: 20_000,
-            connections_max: connections_max(20_000),
+            connections_max: connections_max(20_000, 1),
             somaxconn: Some(4096),
         };
-        assert_eq!(good.connections_max, 19_936);
+        assert_eq!(good.connections_max, 19_926);
+        assert_eq!(connections_max(1024, 16), 800);
+        assert_eq!(connections_max(1024, 96), 1);
         assert!(good.advice().is_empty());
         let bad = Machine {
             transport: "epoll".into(),

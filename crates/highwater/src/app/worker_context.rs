@@ -1,6 +1,7 @@
 //! What a worker makes for itself before it accepts connections: the values of the application, and those of layers.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::application::App;
 use super::guard::guarded;
@@ -8,19 +9,20 @@ use super::job::Submit;
 use super::worker_local::{LayerLocal, WorkerContext, WorkerInfo};
 
 impl App {
-    /// Makes the values of worker `worker`; `None` if the application needs none. To be awaited on the worker's
-    /// thread, and inside its runtime if it has one.
+    /// Makes the values of worker `worker`, each within `time_max`; `None` if the application needs none. To be awaited on
+    /// the worker's thread, and inside its runtime if it has one.
     ///
     /// # Errors
     /// Which value could not be made, and why.
     pub(crate) async fn worker_context(
         &self,
         worker: WorkerInfo,
+        time_max: Duration,
         submit: Submit,
     ) -> Result<Option<Rc<WorkerContext>>, String> {
         let mut values = Vec::new();
         for local in &self.shared.worker_locals {
-            values.push(local.make_for(worker).await?);
+            values.push(local.make_for(worker, time_max).await?);
         }
         let layers = self.layer_locals()?;
         if values.is_empty() && layers.is_empty() && !self.awaits_pool() {

@@ -109,7 +109,7 @@ impl<T: 'static> PerWorker<T> {
     }
 
     /// Gives each worker the output of the future that `make` returns, awaited inside the worker's Tokio runtime:
-    /// for connections. The server does not start if it fails.
+    /// for connections. The server does not start if it fails, or takes longer than [`HOOK_TIME_MAX`](crate::HOOK_TIME_MAX).
     ///
     /// ```no_run
     /// use highwater::{PerWorker, Router, WorkerLocal};
@@ -225,8 +225,18 @@ impl GivenLocal {
     ///
     /// # Errors
     /// Its type, and why it could not be made.
-    pub(super) async fn make_for(&self, worker: WorkerInfo) -> Result<MadeLocal, String> {
-        let made = (self.make)(worker).await;
+    pub(super) async fn make_for(
+        &self,
+        worker: WorkerInfo,
+        time_max: Duration,
+    ) -> Result<MadeLocal, String> {
+        let making = (self.make)(worker);
+        let made = match self.is_async && time_max != Duration::MAX {
+            true => tokio::time::timeout(time_max, making)
+                .await
+                .unwrap_or_else(|_| Err(format!("it takes longer than {time_max:?}").into())),
+            false => making.await,
+        };
         let failed = |error| format!("the `{}` of a worker cannot be made: {error}", self.name);
         made.map(|made| MadeLocal { id: self.id, made }).map_err(failed)
     }

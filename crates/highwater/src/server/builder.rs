@@ -1,5 +1,6 @@
 //! From a router to running workers: settings, binding, starting.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -9,16 +10,16 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::config::{Pin, ServerConfig};
 use super::environment;
-use super::error::ServerError;
+use super::error::{NotStarted, ServerError};
 use super::hooks::Hooks;
 use super::listen::{bind_metrics, listen};
 use super::listener::Listen;
 use super::observer::{Observer, endpoint_names};
 use super::pool::{POOL_QUEUE_MAX, Pool};
 use super::routes;
-use super::running::Running;
+use super::running::{Ends, Running};
 use super::threads::{Watch, WorkerThread, Workers};
-use super::tls::{Prepared, Tls};
+use super::tls::{Prepared, Reloader, Tls};
 use super::transport::{self, Chosen, Kind};
 use super::worker::{BodyMemory, ListenerTerms, Phase, WorkerConfig};
 use crate::admission::per_client::PerClient;
@@ -134,7 +135,8 @@ impl Server {
 
     /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers the requests in flight, and
     /// cuts the rest after the drain timeout. SIGQUIT drains for two seconds at most. A further SIGTERM, SIGINT or
-    /// SIGQUIT while it drains cuts at once. If certificates for TLS come from files, SIGHUP has them read again instead.
+    /// SIGQUIT while it drains cuts at once. One that comes while the server starts ends the start: the stop hooks of what
+    /// was opened run, and it returns. If certificates for TLS come from files, SIGHUP has them read again instead.
     ///
     /// It blocks the calling thread, and can be called from anywhere: threads may run already, signals may be blocked,
     /// or have handlers (which are called as well, and are the only ones again once the server has ended). In an
@@ -149,20 +151,36 @@ impl Server {
         }
         // First, so that a signal that comes while the server starts is caught.
         let signals = Signals::catch().map_err(ServerError::signals)?;
-        self.start()?.until_signal(&signals)
+        self.serve_until(Ends { signals: Some(&signals), ..Ends::default() })
+    }
+
+    /// Serves until one of `ends` asks to stop, which ends a start as well.
+    pub(super) fn serve_until(self, ends: Ends<'_>) -> Result<(), ServerError> {
+        match self.start_until(ends) {
+            Ok(running) => running.until(ends),
+            Err(not_started) => not_started.outcome(),
+        }
     }
 
     /// Starts the workers and returns. For tests, and for programs with their own main loop.
     ///
     /// # Errors
     /// See [`Server::run`].
-    pub fn start(mut self) -> Result<Running, ServerError> {
+    pub fn start(self) -> Result<Running, ServerError> {
+        self.start_until(Ends::default()).map_err(|not_started| match not_started {
+            NotStarted::Stopped => unreachable!("nothing asks it to stop"),
+            NotStarted::Failed(error) => error,
+        })
+    }
+
+    /// The same, unless one of `ends` asks to stop before: what has been started by then is stopped.
+    fn start_until(mut self, ends: Ends<'_>) -> Result<Running, NotStarted> {
         let config = self.settings()?;
         let Server { mut router, readiness, metrics, listener, tls, .. } = self;
         logging::install(config.log);
         let at_end = FlushAtEnd;
         if metrics.has_begun() {
-            return Err(ServerError::Metrics);
+            return Err(ServerError::Metrics.into());
         }
         let hooks = router.take_hooks();
         let app = router.build().map_err(ServerError::Build)?;
@@ -171,10 +189,14 @@ impl Server {
         let cores = cpu::allowed().unwrap_or_default();
         let workers = workers(&config)?;
         limits::keep_freed_memory();
-        let connections_max = connections_max(&config)?;
+        let connections_max = connections_max(&config, workers)?;
         let tls = Prepared::new(tls, &config, listener.is_some()).map_err(ServerError::Settings)?;
+        let (is_asked, has_files) =
+            (Cell::new(false), tls.as_ref().is_some_and(Prepared::has_files));
+        let ask = || is_asked.set(true);
+        let ends = Ends { reload: has_files.then_some(&ask), ..ends };
         // Whoever comes before they are done is refused, and tries again or elsewhere.
-        let hooks = Hooks::start(hooks)?;
+        let hooks = Hooks::start(hooks, ends)?;
         // All of them before anything accepts: if one cannot be bound, nobody has been let in at another.
         let listeners = listen(listener, &config, workers, tls.is_some())?;
         let observed = config.metrics.map(|wanted| bind_metrics(wanted, &config, &listeners));
@@ -195,8 +217,7 @@ impl Server {
         let watch = watch.map_err(ServerError::Worker)?;
         hooks.iter().for_each(|hooks| hooks.wakes(&watch.waker));
         let url = listeners.first_tcp().map(|(address, is_tls)| {
-            let scheme = if is_tls { "https" } else { "http" };
-            format!("{scheme}://{address}/")
+            format!("{}://{address}/", if is_tls { "https" } else { "http" })
         });
         // From here on, whatever has been started is stopped if the rest fails.
         let mut running = Running {
@@ -235,27 +256,26 @@ impl Server {
         let (divided, files) = listeners.divide();
         running.files = files;
         for (index, own) in divided.into_iter().enumerate() {
-            running.workers.spawn(plan.worker(index, own, &running.pool))?;
+            running.workers.spawn(plan.worker(index, own, &running.pool), ends)?;
         }
         running.watch.set_alarm(running.workers.alarm());
         let admission =
             prepared.start(&metrics, running.workers.alarm()).map_err(ServerError::Worker)?;
         if let Some(after) = config.unready_after {
             let is_strained = admission.is_strained();
-            running.readiness.check("load", move || match is_strained() {
-                true => Err(format!("more was asked than can be done, for {after:?}")),
-                false => Ok(()),
-            });
+            let strained = move || format!("more was asked than can be done, for {after:?}");
+            let load = move || if is_strained() { Err(strained()) } else { Ok(()) };
+            running.readiness.check("load", load);
         }
         running.admission = Some(admission);
         if let Some(listener) = observed {
-            let watch = &running.watch;
-            let observer =
-                Observer::start(listener, (&config, &app), &metrics, &running.readiness, watch)?;
+            let Running { watch, readiness, .. } = &running;
+            let observer = Observer::start(listener, (&config, &app), &metrics, readiness, watch)?;
             running.observer = Some(observer);
         }
         let reloader = tls.map_or(Ok(None), |tls| tls.watch());
         running.reloader = reloader.map_err(ServerError::Worker)?;
+        running.reloader.iter().filter(|_| is_asked.get()).for_each(Reloader::ask);
         say_where(&running, &app, workers, &chosen);
         Ok(running)
     }
@@ -368,9 +388,9 @@ fn workers(config: &ServerConfig) -> Result<usize, ServerError> {
 const CONNECTIONS_FEW: u32 = 512;
 
 /// Raises the descriptor limit as far as it goes, and derives the connection limit from it.
-fn connections_max(config: &ServerConfig) -> Result<u32, ServerError> {
+fn connections_max(config: &ServerConfig, workers: usize) -> Result<u32, ServerError> {
     let descriptors = limits::raise_descriptors().map_err(ServerError::signals)?.soft;
-    let possible = machine::connections_max(descriptors);
+    let possible = machine::connections_max(descriptors, workers);
     let wanted = config.connections_max.unwrap_or(CONNECTIONS_FEW);
     if possible < wanted {
         tracing::warn!(

@@ -39,6 +39,31 @@ pub enum ServerError {
     Io(io::Error),
 }
 
+/// Why a start has ended.
+#[derive(Debug)]
+pub(super) enum NotStarted {
+    /// It was asked to stop.
+    Stopped,
+    /// It failed.
+    Failed(ServerError),
+}
+
+impl NotStarted {
+    /// The outcome of a server that was to serve until it was asked to stop.
+    pub(super) fn outcome(self) -> Result<(), ServerError> {
+        match self {
+            NotStarted::Stopped => Ok(()),
+            NotStarted::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl From<ServerError> for NotStarted {
+    fn from(error: ServerError) -> Self {
+        NotStarted::Failed(error)
+    }
+}
+
 impl ServerError {
     /// Whether a setting has to be changed before the server can start. Programs end with status 2 then, as for a wrong
     /// flag: see [`exit_code`](Self::exit_code). A `main` that returns this error ends with 1 in either case.

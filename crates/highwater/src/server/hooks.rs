@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  start hooks, in order ─▶ tasks, while the server serves ─▶ the drain: tasks end, or are dropped ─▶ stop hooks, backwards
-//!          │ one fails
+//!          │ one fails, or the server is asked to stop
 //!          └─▶ the stop hooks before it, backwards; the server does not start
 //! ```
 //!
@@ -10,16 +10,20 @@
 
 use std::any::Any;
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, mpsc};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use highwater_sys::Waker;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinHandle, LocalSet};
 
-use super::error::ServerError;
+use super::error::{NotStarted, ServerError};
 use super::pool::panic_text;
+use super::running::Ends;
 use crate::app::{BoxError, Done, Draining, Hook, Step, Task};
 
 /// Beyond the time of all hooks, how long their thread may take to say that they are over.
@@ -48,8 +52,8 @@ impl Hooks {
     /// Runs the start hooks, and then begins the tasks. `None` if there are no hooks at all.
     ///
     /// # Errors
-    /// A start hook failed, panicked, or took too long.
-    pub(super) fn start(hooks: Vec<Hook>) -> Result<Option<Self>, ServerError> {
+    /// A start hook failed, panicked, or took too long, or one of `ends` asks to stop.
+    pub(super) fn start(hooks: Vec<Hook>, ends: Ends<'_>) -> Result<Option<Self>, NotStarted> {
         if hooks.is_empty() {
             return Ok(None);
         }
@@ -62,27 +66,56 @@ impl Hooks {
         let (draining, tasks) = (Draining::new(), Arc::new(Tasks::default()));
         let (finish, finished) = oneshot::channel();
         let (tell, started) = mpsc::sync_channel(1);
-        let end = tell.clone();
-        let life = Life { draining: draining.clone(), tasks: Arc::clone(&tasks), started: tell };
+        let (end, waker) = (tell.clone(), Waker::standalone().map_err(ServerError::Worker)?);
+        let life = Life {
+            draining: draining.clone(),
+            tasks: Arc::clone(&tasks),
+            started: tell,
+            waker: waker.clone(),
+        };
+        let woken = waker.clone();
         let run = move || {
             life.run(hooks, finished);
             drop(end);
+            woken.wake();
         };
         crate::thread::start("highwater-hooks", Box::new(run)).map_err(ServerError::Worker)?;
-        match started.recv_timeout(start_time_max.saturating_add(stop_time_max)) {
-            Ok(Ok(())) => Ok(Some(Hooks {
-                draining,
-                tasks,
-                finish: Some(finish),
-                ended: started,
-                stop_time_max,
-            })),
-            Ok(Err(reason)) => Err(ServerError::Hook(reason)),
-            Err(_) => Err(ServerError::Hook(
-                "a start hook blocks its thread, and does not return; run what blocks in \
-                 `tokio::task::spawn_blocking`"
-                    .into(),
-            )),
+        // Dropping it ends them.
+        let mut hooks =
+            Hooks { draining, tasks, finish: Some(finish), ended: started, stop_time_max };
+        match hooks.outcome(start_time_max.saturating_add(stop_time_max), &waker, ends)? {
+            Some(Ok(())) => Ok(Some(hooks)),
+            Some(Err(reason)) => Err(ServerError::Hook(reason).into()),
+            None => {
+                hooks.finish = None; // Nothing hears it.
+                Err(NotStarted::Failed(ServerError::Hook(
+                    "a start hook blocks its thread, and does not return; run what blocks in \
+                     `tokio::task::spawn_blocking`"
+                        .into(),
+                )))
+            }
+        }
+    }
+
+    /// What their thread tells of the start; `None` if that takes longer than `time_max`.
+    fn outcome(
+        &self,
+        time_max: Duration,
+        waker: &Waker,
+        ends: Ends<'_>,
+    ) -> Result<Option<Result<(), String>>, NotStarted> {
+        let begun = Instant::now();
+        loop {
+            match self.ended.try_recv() {
+                Ok(outcome) => return Ok(Some(outcome)),
+                Err(mpsc::TryRecvError::Disconnected) => return Ok(None),
+                Err(mpsc::TryRecvError::Empty) => {}
+            }
+            let left = time_max.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            ends.wait_to_start(waker, Some(left))?;
         }
     }
 
@@ -106,7 +139,13 @@ impl Hooks {
         let Some(finish) = self.finish.take() else { return };
         self.drain();
         let _ = finish.send(());
-        if self.ended.recv_timeout(self.stop_time_max) == Err(mpsc::RecvTimeoutError::Timeout) {
+        let ended = loop {
+            // Their start may have ended just now; its outcome is of no use any more.
+            if let Err(ended) = self.ended.recv_timeout(self.stop_time_max) {
+                break ended;
+            }
+        };
+        if ended == mpsc::RecvTimeoutError::Timeout {
             tracing::error!(
                 instead = "run what blocks in tokio::task::spawn_blocking",
                 "a stop hook or background task blocked its thread and was abandoned",
@@ -132,6 +171,8 @@ struct Life {
     draining: Draining,
     tasks: Arc<Tasks>,
     started: mpsc::SyncSender<Result<(), String>>,
+    /// Of the thread that waits for that.
+    waker: Waker,
 }
 
 type StopHook = (String, Duration, Box<dyn FnOnce() -> Done + Send>);
@@ -142,7 +183,7 @@ impl Life {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
-                let _ = self.started.send(Err(format!("no runtime for hooks: {error}")));
+                self.tell(Err(format!("no runtime for hooks: {error}")));
                 return;
             }
         };
@@ -151,15 +192,25 @@ impl Life {
         runtime.shutdown_background();
     }
 
-    async fn live(self, hooks: Vec<Hook>, finished: oneshot::Receiver<()>) {
+    /// The start is over.
+    fn tell(&self, outcome: Result<(), String>) {
+        let _ = self.started.send(outcome); // An error: whoever waits is gone.
+        self.waker.wake();
+    }
+
+    async fn live(self, hooks: Vec<Hook>, mut finished: oneshot::Receiver<()>) {
         let (mut stops, mut tasks): (Vec<StopHook>, Vec<(String, Task)>) = Default::default();
         for Hook { name, time_max, step } in hooks {
             match step {
                 Step::Start(hook) => {
-                    if let Err(reason) = once("start hook", &name, time_max, hook).await {
-                        stop(stops).await;
-                        let _ = self.started.send(Err(reason));
-                        return;
+                    let started = once("start hook", &name, time_max, hook);
+                    match unless(&mut finished, started).await {
+                        Some(Ok(())) => {}
+                        Some(Err(reason)) => {
+                            stop(stops).await;
+                            return self.tell(Err(reason));
+                        }
+                        None => return stop(stops).await,
                     }
                 }
                 Step::Stop(hook) => stops.push((name, time_max, hook)),
@@ -168,7 +219,7 @@ impl Life {
         }
         self.tasks.left.store(tasks.len(), SeqCst);
         let tasks: Vec<_> = tasks.into_iter().map(|task| self.begin(task)).collect();
-        let _ = self.started.send(Ok(()));
+        self.tell(Ok(()));
         let _ = finished.await; // An error: whoever waits is gone.
         for Begun { name, body, watched } in tasks {
             if !watched.is_finished() {
@@ -234,6 +285,16 @@ fn spawn(body: Done) -> JoinHandle<Result<(), BoxError>> {
     tokio::task::spawn_local(body)
 }
 
+/// The outcome of `work`; `None` if `end` comes first.
+async fn unless<T>(end: &mut oneshot::Receiver<()>, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+        Poll::Pending => Pin::new(&mut *end).poll(cx).map(|_| None),
+    })
+    .await
+}
+
 /// Runs stop hooks, the last one first.
 async fn stop(hooks: Vec<StopHook>) {
     for (name, time_max, hook) in hooks.into_iter().rev() {
@@ -253,6 +314,7 @@ async fn once(
     let begun = Instant::now();
     // A task of its own, so that a panic ends only that.
     let mut task = spawn(Box::pin(async move { hook().await }));
+    let _dropped = Aborts(task.abort_handle());
     let outcome: Result<Result<Result<(), BoxError>, JoinError>, _> =
         tokio::time::timeout(time_max, &mut task).await;
     match outcome {
@@ -263,12 +325,20 @@ async fn once(
         Ok(Ok(Err(error))) => Err(format!("the {kind} `{name}` failed: {error}")),
         Ok(Err(error)) => Err(format!("the {kind} `{name}` panicked: {}", panicked(error))),
         Err(_) => {
-            task.abort();
             let within = if kind == "start hook" { "on_start_within" } else { "on_stop_within" };
             Err(format!(
                 "the {kind} `{name}` takes longer than {time_max:?}; give it more time with `Router::{within}`"
             ))
         }
+    }
+}
+
+/// Drops a task that has not ended, when it is dropped.
+struct Aborts(AbortHandle);
+
+impl Drop for Aborts {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use highwater_sys::Listener;
 
 use super::config::ServerConfig;
-use super::error::ServerError;
+use super::error::{NotStarted, ServerError};
 use super::pool::Pool;
 use super::port;
 use super::routes;
+use super::running::Ends;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::transport::Kind;
 use super::worker::{RoomPolicy, WorkerConfig};
@@ -30,7 +31,7 @@ impl Observer {
         metrics: &Metrics,
         readiness: &Readiness,
         watch: &Arc<Watch>,
-    ) -> Result<Self, ServerError> {
+    ) -> Result<Self, NotStarted> {
         let routes = routes::list(observed.endpoints());
         let app: App =
             port::router(metrics, readiness, routes).build().map_err(ServerError::Build)?;
@@ -38,7 +39,7 @@ impl Observer {
         let own = Metrics::new();
         own.begin(&endpoint_names(&app), 1);
         let mut workers = Workers::new(Arc::default(), Arc::clone(watch));
-        workers.spawn(WorkerThread {
+        let setup = WorkerThread {
             name: "hw-metrics".into(),
             worker: WorkerInfo::new(0, 1),
             core: None,
@@ -56,7 +57,8 @@ impl Observer {
                 per_client: None,
                 ..WorkerConfig::new(app, config)
             },
-        })?;
+        };
+        workers.spawn(setup, Ends::default())?;
         Ok(Observer { address, workers })
     }
 }

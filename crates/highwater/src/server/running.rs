@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use highwater_sys::signal::{Signal, Signals};
 use highwater_sys::{Address, SocketFile, Waker};
 
-use super::error::ServerError;
+use super::error::{NotStarted, ServerError};
 use super::hooks::Hooks;
 use super::observer::Observer;
 use super::pool::Pool;
@@ -59,8 +59,8 @@ pub struct Running {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ends<'e> {
     pub(super) signals: Option<&'e Signals>,
-    /// What SIGHUP asks for, instead of an end.
-    pub(super) reloader: Option<&'e Reloader>,
+    /// Called at SIGHUP, which asks for certificates to be read again, instead of an end.
+    pub(super) reload: Option<&'e dyn Fn()>,
     pub(super) stopper: Option<&'e Stopper>,
 }
 
@@ -84,8 +84,8 @@ impl Ends<'_> {
         Ok(match signal {
             None => self.requested(is_draining),
             Some(signal) if is_draining => hurried(signal),
-            Some(Signal::HangUp) if let Some(reloader) = self.reloader => {
-                reloader.ask();
+            Some(Signal::HangUp) if let Some(reload) = self.reload => {
+                reload();
                 None
             }
             Some(signal) => {
@@ -93,6 +93,24 @@ impl Ends<'_> {
                 Some(if signal == Signal::Quit { Stop::DrainSoon } else { Stop::Drain })
             }
         })
+    }
+
+    /// Waits while the server starts, until `waker` is used, for at most `timeout`.
+    ///
+    /// # Errors
+    /// Something asks to stop.
+    pub(super) fn wait_to_start(
+        self,
+        waker: &Waker,
+        timeout: Option<Duration>,
+    ) -> Result<(), NotStarted> {
+        if let Some(stopper) = self.stopper {
+            stopper.wakes(waker);
+        }
+        match self.wait(waker, timeout, false)? {
+            Some(_) => Err(NotStarted::Stopped),
+            None => Ok(()),
+        }
     }
 
     /// The requests of other code.
@@ -178,8 +196,10 @@ impl Running {
             stopper.wakes(&self.watch.waker);
         }
         supervisor::notify(supervisor::READY);
+        let ask = self.reloader.as_ref().map(|reloader| || reloader.ask());
+        let reload = ask.as_ref().map(|ask| ask as &dyn Fn());
         while !self.watch.has_failed() {
-            let ends = Ends { reloader: self.reloader.as_ref(), ..ends };
+            let ends = Ends { reload, ..ends };
             let Some(stop) = ends.wait(&self.watch.waker, None, false)? else { continue };
             self.drain_timeout = match stop {
                 Stop::Drain => self.drain_timeout,
@@ -300,7 +320,8 @@ mod tests {
         };
         let server = Server::new(Router::new().get("/", || "OK")).config(config);
         let mut running = server.start().expect("it starts");
-        let dies = running.workers.start("highwater-dies".into(), |ready| {
+        let ends = Ends::default();
+        let dies = running.workers.start("highwater-dies".into(), ends, |ready| {
             ready.tell(&Inbox::new(Box::new(|| {})));
             thread::sleep(Duration::from_millis(50));
             panic!("on demand")

@@ -100,7 +100,7 @@ async fn run(serve: Serve) -> Result<(), ServerError> {
     let looking_after = move || {
         let (signals_of, stopper) = (signals.as_ref(), Some(&*stopper));
         let ends = Ends { signals: signals_of, stopper, ..Ends::default() };
-        let served = server.start().and_then(|running| running.until(ends));
+        let served = server.serve_until(ends);
         drop(signals);
         // The receiver may be gone.
         let _ = report.send(served);

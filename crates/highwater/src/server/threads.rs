@@ -5,7 +5,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use highwater_sys::capability::{self, Capability};
@@ -16,11 +16,12 @@ use highwater_sys::portable::Portable;
 use highwater_sys::uring::UringMemory;
 use highwater_sys::{DriverConfig, External, Listener, Waker, cpu};
 
-use super::error::ServerError;
+use super::error::{NotStarted, ServerError};
 use super::pool::{Pool, panic_text};
+use super::running::Ends;
 use super::transport::Kind;
-use super::worker::{self, Inbox, Phase, Worker, WorkerConfig};
-use crate::app::WorkerInfo;
+use super::worker::{self, Around, Inbox, Phase, Worker, WorkerConfig};
+use crate::app::{HOOK_TIME_MAX, WorkerInfo};
 use crate::metrics::{Metrics, Readiness};
 
 /// How long workers that are stopped without a drain may take.
@@ -136,15 +137,15 @@ fn join(thread: JoinHandle<()>, report: Arc<Report>) -> io::Result<()> {
 /// How a worker reports that it accepts.
 pub(super) struct Ready<'t> {
     report: &'t Report,
-    /// The thread that starts the worker, and waits for this.
-    starter: &'t Thread,
+    /// Of the thread that starts the worker, and waits for this.
+    waker: &'t Waker,
 }
 
 impl Ready<'_> {
     pub(super) fn tell(&self, inbox: &Arc<Inbox>) {
         let told = self.report.inbox.set(Arc::clone(inbox));
         debug_assert!(told.is_ok(), "a worker begins once");
-        self.starter.unpark();
+        self.waker.wake();
     }
 }
 
@@ -154,27 +155,32 @@ impl Workers {
     }
 
     /// Starts a worker and waits until it accepts.
-    pub(super) fn spawn(&mut self, setup: WorkerThread) -> Result<(), ServerError> {
+    pub(super) fn spawn(&mut self, setup: WorkerThread, ends: Ends<'_>) -> Result<(), NotStarted> {
         let phase = Arc::clone(&self.phase);
-        self.start(setup.name.clone(), move |ready| setup.run(&phase, ready))
+        self.start(setup.name.clone(), ends, move |ready| setup.run(&phase, ready))
     }
 
-    /// Starts a thread and waits until it reports that it is ready.
-    pub(super) fn start<F>(&mut self, name: String, body: F) -> Result<(), ServerError>
+    /// Starts a thread and waits until it reports that it is ready. If one of `ends` asks to stop before, the thread is
+    /// left behind; a worker that begins after all finds that the server drains.
+    pub(super) fn start<F>(
+        &mut self,
+        name: String,
+        ends: Ends<'_>,
+        body: F,
+    ) -> Result<(), NotStarted>
     where
         F: FnOnce(&Ready<'_>) -> io::Result<()> + Send + 'static,
     {
-        let (report, starter) = (Arc::new(Report::default()), thread::current());
+        let report = Arc::new(Report::default());
         let (own, watch, called) = (Arc::clone(&report), Arc::clone(&self.watch), name.clone());
         let run = move || {
-            let outcome = caught(|| body(&Ready { report: &own, starter: &starter }));
+            let outcome = caught(|| body(&Ready { report: &own, waker: &watch.waker }));
             if let Err(error) = &outcome
                 && own.inbox.get().is_some()
             {
                 watch.failed(&called, error);
             }
             let _ = own.outcome.set(outcome); // It ends once.
-            starter.unpark();
             watch.waker.wake();
         };
         let thread = crate::thread::start(&name, Box::new(run)).map_err(ServerError::Worker)?;
@@ -188,9 +194,9 @@ impl Workers {
             if has_ended {
                 let early = || io::Error::other("a worker ended before it began");
                 let error = join(thread, report).err().unwrap_or_else(early);
-                return Err(ServerError::Worker(error));
+                return Err(ServerError::Worker(error).into());
             }
-            thread::park();
+            ends.wait_to_start(&self.watch.waker, None)?;
         }
     }
 
@@ -335,14 +341,17 @@ pub(super) fn work<D: External>(
 ) -> io::Result<()> {
     let waker = driver.waker();
     let inbox = Inbox::new(Box::new(move || waker.wake()));
-    let runtime = if config.app.needs_runtime() { Some(worker::runtime()?) } else { None };
-    let context = worker::context(&config.app, worker, &pool, runtime.as_ref())?;
+    // Also if it is not needed yet: what Tokio opens once per process, it opens while there are descriptors. It panics where
+    // there are none.
+    let around = Some(Around::of(&driver)?).filter(|_| config.app.needs_runtime());
+    let runtime = around.as_ref().map(Around::runtime);
+    let context = worker::context(&config.app, worker, &pool, (runtime, HOOK_TIME_MAX))?;
     config.metrics.runs_here();
     let app = config.app.clone();
     let worker: Worker<_> = Worker::new(driver, config, Arc::clone(&inbox), pool);
     let worker = worker.with_context(context);
     begins(&inbox);
-    let outcome = worker::run(worker, &inbox, phase, runtime);
+    let outcome = worker::run(worker, &inbox, phase, around);
     app.report_panics(None, None); // Panics of what was dropped with the worker.
     outcome
 }
@@ -363,7 +372,7 @@ mod tests {
         let watch = Watch::new(Arc::clone(&phase), &metrics, &readiness).expect("a descriptor");
         let mut workers = Workers::new(phase, Arc::clone(&watch));
         for body in bodies {
-            let start = workers.start("highwater-test".into(), move |ready| {
+            let start = workers.start("highwater-test".into(), Ends::default(), move |ready| {
                 ready.tell(&Inbox::new(Box::new(|| {})));
                 body()
             });

@@ -42,6 +42,10 @@ impl Prepared {
 
     pub(super) fn show(&self, _: &Metrics) {}
 
+    pub(super) fn has_files(&self) -> bool {
+        match *self {}
+    }
+
     pub(super) fn watch(&self) -> io::Result<Option<Reloader>> {
         match *self {}
     }

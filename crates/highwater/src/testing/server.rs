@@ -69,7 +69,9 @@ impl Server {
         let wants_runtime = app.needs_runtime() || app.keeps_time();
         let runtime = if wants_runtime { Some(runtime(real_time)) } else { None };
         let pool = Pool::deferred(usize::MAX);
-        let context = match server::context(&app, WorkerInfo::new(0, 1), &pool, runtime.as_ref()) {
+        // Simulated time passes while a value waits for something real, so there is no deadline for it.
+        let within = (runtime.as_ref(), Duration::MAX);
+        let context = match server::context(&app, WorkerInfo::new(0, 1), &pool, within) {
             Ok(context) => context,
             Err(error) => panic!("{error}"),
         };

@@ -235,7 +235,8 @@ fn middleware_and_the_pool() {
             .get("/", blocking(|| std::thread::current().name().unwrap_or_default().to_string())),
     );
     let get_with = |submit: Submit| {
-        let context = block_on(app.worker_context(WorkerInfo::new(0, 1), submit));
+        let context =
+            block_on(app.worker_context(WorkerInfo::new(0, 1), std::time::Duration::MAX, submit));
         let context = context.expect("there is nothing to make").expect("a future awaits the pool");
         let _entered = context.enter();
         let heard = get(&app, "/");

@@ -73,6 +73,11 @@ impl Prepared {
         }
     }
 
+    /// Whether certificates come from files.
+    pub(in crate::server) fn has_files(&self) -> bool {
+        !self.read.is_empty()
+    }
+
     /// Reads the files again when they change. `None` if there are none.
     pub(in crate::server) fn watch(&self) -> std::io::Result<Option<Reloader>> {
         match self.read.is_empty() {

@@ -104,7 +104,7 @@ pub(crate) use self::channel::{Opened, Seal};
 pub(crate) use self::inbox::Inbox;
 pub(in crate::server) use self::room::RoomPolicy;
 pub(in crate::server) use self::run::{Phase, serve as run};
-pub(crate) use self::run::{context, runtime};
+pub(crate) use self::run::{Around, context};
 
 /// The parts of a worker besides its driver.
 pub(crate) struct WorkerConfig {

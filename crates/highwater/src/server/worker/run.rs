@@ -30,6 +30,8 @@ use super::inbox::Inbox;
 use super::protocol::Protocol;
 use super::readiness::Readiness;
 use crate::app::{App, WorkerContext, WorkerInfo};
+use crate::logging::rate_limited;
+use crate::machine::RAISE_DESCRIPTORS;
 use crate::server::pool::{Full, Pool};
 
 /// Connections in the listen queue arrive in the turn after the one that closed it: this many turns of a
@@ -96,33 +98,61 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
 /// Runs until the server has drained; begins in the driver if there is no need for a runtime.
 ///
 /// # Errors
-/// The runtime could not be built, or the driver failed.
+/// The driver failed.
 pub(crate) fn serve<D: Driver<Error = io::Error> + External, P: Protocol>(
     mut worker: Worker<D, P>,
     inbox: &Inbox,
     phase: &Phase,
-    runtime: Option<LocalRuntime>,
+    mut around: Option<Around>,
 ) -> io::Result<()> {
     let mut drained_turns = 0;
-    let runtime = match runtime {
-        Some(runtime) => runtime,
-        None => {
-            worker.set_runtime(false);
-            if in_driver(&mut worker, inbox, phase, &mut drained_turns)? {
-                return Ok(());
-            }
-            self::runtime()?
+    loop {
+        if let Some(around) = around {
+            return in_tokio(worker, inbox, phase, drained_turns, around);
         }
-    };
-    in_tokio(worker, inbox, phase, drained_turns, &runtime)
+        worker.set_runtime(false);
+        if in_driver(&mut worker, inbox, phase, &mut drained_turns)? {
+            return Ok(());
+        }
+        around = Around::of(&worker.driver).map_err(report_lack).ok();
+        if around.is_none() {
+            worker.refuse_runtime();
+            worker.turn(Wait::No)?;
+        }
+    }
 }
 
-/// A runtime for one worker.
-///
-/// # Errors
-/// The system gives it no descriptors.
-pub(crate) fn runtime() -> io::Result<LocalRuntime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())
+/// The runtime around one worker.
+pub(crate) struct Around {
+    /// First: it is dropped before its runtime.
+    readiness: Readiness,
+    runtime: LocalRuntime,
+}
+
+impl Around {
+    /// A runtime that a worker over `driver` can wait in.
+    ///
+    /// # Errors
+    /// The system gives it no descriptors.
+    pub(crate) fn of(driver: &impl External) -> io::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build_local(Default::default())?;
+        let readiness = block_on(&runtime, async { Readiness::of(driver) })?;
+        Ok(Around { readiness, runtime })
+    }
+
+    pub(crate) fn runtime(&self) -> &LocalRuntime {
+        &self.runtime
+    }
+}
+
+fn report_lack(cause: io::Error) {
+    rate_limited!(
+        WARN,
+        %cause,
+        remedy = RAISE_DESCRIPTORS,
+        "streamed answers and upgraded connections are reset: their worker cannot have a runtime",
+    );
 }
 
 /// Runs a future in `runtime`, and drops it there. In a box without its type, so that Tokio's part is compiled once, not for
@@ -135,7 +165,7 @@ fn block_on<R>(runtime: &LocalRuntime, future: impl Future<Output = R>) -> R {
     result.expect("the future has ended")
 }
 
-/// Makes the application's state for `worker`, inside `runtime` if there is one.
+/// Makes the application's state for `worker`, inside `runtime` if there is one. Each value may take `time_max`.
 ///
 /// # Errors
 /// Which value could not be made, and why.
@@ -143,11 +173,11 @@ pub(crate) fn context(
     app: &App,
     worker: WorkerInfo,
     pool: &Pool,
-    runtime: Option<&LocalRuntime>,
+    (runtime, time_max): (Option<&LocalRuntime>, Duration),
 ) -> io::Result<Option<Rc<WorkerContext>>> {
     let pool = pool.clone();
     let submit = Rc::new(move |task| pool.submit(task).map_err(|Full(task)| task));
-    let made = app.worker_context(worker, submit);
+    let made = app.worker_context(worker, time_max, submit);
     let context = match runtime {
         Some(runtime) => block_on(runtime, made),
         // Without a runtime no initializer may wait: one that waits makes the application ask for a runtime.
@@ -188,13 +218,12 @@ fn in_tokio<D: Driver<Error = io::Error> + External, P: Protocol>(
     inbox: &Inbox,
     phase: &Phase,
     mut drained_turns: u32,
-    runtime: &LocalRuntime,
+    Around { mut readiness, runtime }: Around,
 ) -> io::Result<()> {
     let tasks = runtime.metrics();
     worker.set_runtime(true);
-    block_on(runtime, async {
+    block_on(&runtime, async {
         let mut worker = worker;
-        let mut readiness = Readiness::of(&worker.driver)?;
         let mut looked_at = worker.now();
         // When there was something to do at last.
         let mut busy_at = looked_at;

@@ -7,9 +7,13 @@
 //!
 //! ```text
 //!   Absent ── content to stream, a connection handed over ──▶ Wanted ── run.rs builds it ──▶ Running
+//!     ▲                                                         │
+//!     └──────────── one turn ─────────── Refused ◀──────────────┘ the system has no descriptors for it
 //! ```
 //!
-//! While it is `Wanted`, nothing of the application is polled; the worker's next turn is inside it.
+//! While it is `Wanted`, nothing of the application is polled; the worker's next turn is inside it. Clients can bring
+//! about that there are no descriptors: a worker without a runtime goes on. While it is `Refused`, the exchanges that
+//! need one are reset, which may free descriptors; the next stream asks again.
 
 use highwater_core::driver::Driver;
 
@@ -24,6 +28,8 @@ pub(super) enum Runtime {
     Absent,
     /// A future or stream must be polled, and there is no runtime.
     Wanted,
+    /// There cannot be one in this turn.
+    Refused,
 }
 
 impl<D: Driver, P: Protocol> Worker<D, P> {
@@ -33,8 +39,13 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
             if is_running { Runtime::Running } else { Runtime::Absent };
     }
 
-    /// Whether the worker cannot go on without a runtime.
+    /// Whether an exchange waits for a runtime.
     pub(crate) fn wants_runtime(&self) -> bool {
         self.state.parts.tasks.runtime == Runtime::Wanted
+    }
+
+    /// Says that the next turn cannot have a runtime: the exchanges that wait for one are reset in it.
+    pub(super) fn refuse_runtime(&mut self) {
+        self.state.parts.tasks.runtime = Runtime::Refused;
     }
 }

@@ -63,15 +63,10 @@ impl Tasks {
         &self.turn_waker
     }
 
-    /// Whether there is no runtime yet to poll the future of exchange `id`. If so, it is polled as soon as
-    /// there is one.
-    pub(super) fn lacks_runtime(&mut self, id: ExchangeId) -> bool {
-        if self.runtime == Runtime::Running {
-            return false;
-        }
+    /// Asks for a runtime. Exchange `id` is polled as soon as there is one.
+    pub(super) fn want_runtime(&mut self, id: ExchangeId) {
         self.runtime = Runtime::Wanted;
         self.inbox.waker(id).wake();
-        true
     }
 
     /// One more exchange waits for a future, or one fewer.

@@ -142,7 +142,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
             }
         };
         self.exchange.task = Some(Task::Upgraded(GuardedFuture::new(future)));
-        if !self.parts.tasks.lacks_runtime(id) {
+        if !self.lacks_runtime() {
             // Its first poll comes when the inbox is taken next.
             self.parts.tasks.inbox.waker(id).wake();
         }
@@ -299,6 +299,9 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
 
     /// A task was woken.
     pub(super) fn advance(&mut self) {
+        if self.exchange.content.is_some() && self.lacks_runtime() {
+            return;
+        }
         let id = self.id;
         let waker = self.parts.tasks.waker(self.exchange, id);
         match self.exchange.task.take() {

@@ -8,6 +8,7 @@ use highwater_core::time::Clock;
 use super::super::Parts;
 use super::super::encode::{finish, push};
 use super::super::protocol::{Protocol, Stream};
+use super::super::runtime::Runtime;
 use super::ExchangeMut;
 
 impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
@@ -32,7 +33,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
     /// Encodes streamed content while there is some and the output has room.
     pub(super) fn pump(&mut self) {
         let id = self.id;
-        if self.exchange.content.is_none() || self.parts.tasks.lacks_runtime(id) {
+        if self.exchange.content.is_none() || self.lacks_runtime() {
             return;
         }
         let waker = self.parts.tasks.waker(self.exchange, id);
@@ -73,6 +74,25 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         }
         self.exchange.answer.bytes += (stream.pending() - before) as u64;
         self.exchange.content = Some(content);
+    }
+
+    /// Whether there is no runtime to poll the exchange's future and content in. It waits for one, or is reset if there
+    /// cannot be one.
+    #[inline]
+    pub(super) fn lacks_runtime(&mut self) -> bool {
+        match self.parts.tasks.runtime {
+            Runtime::Running => return false,
+            Runtime::Absent | Runtime::Wanted => self.parts.tasks.want_runtime(self.id),
+            Runtime::Refused => {
+                self.exchange.end_task();
+                self.exchange.content = None;
+                self.exchange.feed = None;
+                self.stream.reset();
+                self.ended(false);
+                self.report_panics();
+            }
+        }
+        true
     }
 
     /// Ends an answer without an end to a client that has finished sending: an event stream, or an upgraded
