@@ -52,6 +52,8 @@ pub(crate) struct Sockets {
     pub(crate) received: Tally,
     pub(crate) sent: Tally,
     ended: [Tally; SocketEnd::ALL.len()],
+    /// Handlers that go on without their connections.
+    leaving: Tally,
 }
 
 impl Sockets {
@@ -66,6 +68,21 @@ impl Sockets {
     /// Those that have ended in this way.
     pub(crate) fn ended(&self, how: SocketEnd) -> u64 {
         self.ended[how as usize].get()
+    }
+
+    /// A handler goes on without its connection.
+    pub(crate) fn begin_leaving(&self) {
+        self.leaving.add(1);
+    }
+
+    /// Such a handler has ended.
+    pub(crate) fn end_leaving(&self) {
+        self.leaving.set(self.leaving.get() - 1);
+    }
+
+    /// Whether a handler goes on without its connection.
+    pub(crate) fn are_leaving(&self) -> bool {
+        self.leaving.get() > 0
     }
 
     /// Those that are open.

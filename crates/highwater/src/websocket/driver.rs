@@ -9,11 +9,12 @@
 //!           the session's end ─▶ outgoing ends             the handler goes on: cleanup
 //! ```
 //!
-//! When the connection is gone first, the handler goes on as a task of its worker, for [`CLEANUP_MAX`] at most.
+//! When the connection is gone first, the handler goes on as a task of its worker, for [`CLEANUP_MAX`] at most. A drain
+//! waits for it.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -302,15 +303,15 @@ impl Driver {
 /// The connection is gone, or all is done.
 impl Drop for Driver {
     fn drop(&mut self) {
-        let end = {
+        let (end, worker) = {
             let mut state = self.shared.lock();
             state.session.lost();
             state.outgoing = None;
-            state.driver = None;
+            let worker = state.driver.take();
             state.is_driven = false;
             state.wake_waiting(None);
             self.sockets.sent.add(std::mem::take(&mut state.sent));
-            state.session.end().unwrap_or(End::Lost)
+            (state.session.end().unwrap_or(End::Lost), worker)
         };
         self.count(end);
         if let Some(handler) = self.handler.take()
@@ -318,11 +319,35 @@ impl Drop for Driver {
         {
             // Its loop ends, since there is no message any more; what follows the loop is not to be cut off. A panic: the
             // runtime is not a worker's, and the handler is dropped.
+            let leaving = Leaving::begin(Arc::clone(&self.sockets), worker);
             let _ = guarded(|| {
                 drop(tokio::task::spawn_local(async move {
+                    let _leaving = leaving;
                     let _ = tokio::time::timeout(CLEANUP_MAX, handler).await;
                 }));
             });
+        }
+    }
+}
+
+/// Counts a handler that goes on without its connection: a drain waits for it.
+struct Leaving {
+    sockets: Arc<Sockets>,
+    worker: Option<Waker>,
+}
+
+impl Leaving {
+    fn begin(sockets: Arc<Sockets>, worker: Option<Waker>) -> Self {
+        sockets.begin_leaving();
+        Leaving { sockets, worker }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.sockets.end_leaving();
+        if let Some(worker) = self.worker.take() {
+            worker.wake(); // It may wait for this alone.
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use highwater::server::TransportChoice;
@@ -187,6 +189,33 @@ on_each_transport! {
             while !matches!(peer.read(), Err(Error::ConnectionClosed)) {}
         }
         stopping.join().expect("it does not panic");
+    }
+
+    /// Purpose: a drain waits for what a handler does behind its loop, although its client has left: it takes itself off a list
+    /// in a database.
+    fn drains_wait_for_the_end_of_handlers(transport) {
+        async fn leaves(mut socket: WebSocket, State(left): State<Arc<AtomicBool>>) {
+            while socket.recv().await.is_some() {}
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            left.store(true, SeqCst);
+        }
+        for goes_first in [false, true] {
+            let left = Arc::new(AtomicBool::new(false));
+            let router = Router::new().state(Arc::clone(&left)).get("/ws", websocket(leaves));
+            let mut server = start(router, transport);
+            let mut peer = connect(server.address());
+            let mut goes = move || {
+                if !goes_first {
+                    while peer.read().is_ok() {}
+                }
+            };
+            match goes_first {
+                true => goes(),
+                false => drop(std::thread::spawn(goes)),
+            }
+            server.stop().expect("it served");
+            assert!(left.load(SeqCst), "its client went first: {goes_first}");
+        }
     }
 
     /// Purpose: a message reaches all members of a group on all workers, in the order in which it was sent.

@@ -103,8 +103,8 @@ pub(crate) use self::channel::Sealer;
 pub(crate) use self::channel::{Opened, Seal};
 pub(crate) use self::inbox::Inbox;
 pub(in crate::server) use self::room::RoomPolicy;
-pub(in crate::server) use self::run::{Phase, serve as run};
 pub(crate) use self::run::{Around, context};
+pub(in crate::server) use self::run::{Phase, serve as run};
 
 /// The parts of a worker besides its driver.
 pub(crate) struct WorkerConfig {
@@ -333,7 +333,9 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
     /// Whether draining has finished: nothing is left to do.
     pub(crate) fn is_drained(&self) -> bool {
         let WorkerState { acceptor, parts, .. } = &self.state;
-        let has_work = !parts.tasks.detached.is_empty() || parts.tasks.detached_jobs > 0;
+        let has_work = !parts.tasks.detached.is_empty()
+            || parts.tasks.detached_jobs > 0
+            || parts.metrics.sockets.are_leaving();
         acceptor.is_draining() && acceptor.count() == 0 && !has_work
     }
 
