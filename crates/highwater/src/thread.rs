@@ -1,9 +1,17 @@
 //! How does a thread of ours begin?
 
+use std::cell::Cell;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-use crate::logging::log_panics_here;
+thread_local! {
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread was started here.
+pub(crate) fn is_ours() -> bool {
+    IS_OURS.try_with(Cell::get).unwrap_or(false)
+}
 
 /// Starts a thread, of whose name Linux keeps 15 bytes.
 ///
@@ -13,7 +21,7 @@ use crate::logging::log_panics_here;
 /// The system cannot start another thread.
 pub(crate) fn start(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
     Builder::new().name(name.to_owned()).spawn(move || {
-        log_panics_here();
+        IS_OURS.set(true);
         body();
     })
 }

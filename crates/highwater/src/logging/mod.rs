@@ -47,7 +47,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use self::subscriber::Lines;
 use crate::choice::choices;
 
-pub(crate) use self::panics::log_panics_here;
 pub use self::rate::{BURST, PERIOD};
 #[doc(inline)]
 pub use crate::__highwater_rate_limited as rate_limited;

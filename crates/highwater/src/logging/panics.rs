@@ -5,24 +5,15 @@
 //! changes.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::cell::Cell;
 use std::panic::{PanicHookInfo, set_hook, take_hook};
 use std::thread;
 
 use tracing::Dispatch;
 
 use super::subscriber::Lines;
+use crate::thread::is_ours;
 
 type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
-
-thread_local! {
-    static IS_OURS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// This thread is one of the library's.
-pub(crate) fn log_panics_here() {
-    IS_OURS.set(true);
-}
 
 /// From now on the panics of the library's threads become lines of `lines`, unless the application has a hook.
 pub(super) fn install(lines: Dispatch) {
@@ -34,16 +25,13 @@ pub(super) fn install(lines: Dispatch) {
     if !is_same(&found, &default) {
         return set_hook(found);
     }
-    set_hook(Box::new(move |panic| {
-        let is_ours = IS_OURS.try_with(Cell::get).unwrap_or(false);
-        match lines.downcast_ref::<Lines>().filter(|_| is_ours) {
-            Some(lines) => {
-                let backtrace = Backtrace::capture();
-                let has_some = backtrace.status() == BacktraceStatus::Captured;
-                lines.panicked(panic, has_some.then_some(&backtrace));
-            }
-            None => default(panic),
+    set_hook(Box::new(move |panic| match lines.downcast_ref::<Lines>().filter(|_| is_ours()) {
+        Some(lines) => {
+            let backtrace = Backtrace::capture();
+            let has_some = backtrace.status() == BacktraceStatus::Captured;
+            lines.panicked(panic, has_some.then_some(&backtrace));
         }
+        None => default(panic),
     }));
 }
 

@@ -9,6 +9,7 @@ use highwater_sys::{Listener, cpu, limits};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::config::{Pin, ServerConfig};
+use super::ends::Ends;
 use super::environment;
 use super::error::{NotStarted, ServerError};
 use super::hooks::Hooks;
@@ -17,7 +18,7 @@ use super::listener::Listen;
 use super::observer::{Observer, endpoint_names};
 use super::pool::{POOL_QUEUE_MAX, Pool};
 use super::routes;
-use super::running::{Ends, Running};
+use super::running::Running;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::tls::{Prepared, Reloader, Tls};
 use super::transport::{self, Chosen, Kind};

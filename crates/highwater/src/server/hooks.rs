@@ -21,9 +21,9 @@ use highwater_sys::Waker;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinHandle, LocalSet};
 
+use super::ends::Ends;
 use super::error::{NotStarted, ServerError};
 use super::pool::panic_text;
-use super::running::Ends;
 use crate::app::{BoxError, Done, Draining, Hook, Step, Task};
 
 /// Beyond the time of all hooks, how long their thread may take to say that they are over.

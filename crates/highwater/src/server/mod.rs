@@ -21,6 +21,7 @@ mod address;
 pub mod args;
 mod builder;
 mod config;
+mod ends;
 mod environment;
 mod error;
 mod hooks;

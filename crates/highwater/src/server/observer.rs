@@ -6,11 +6,11 @@ use std::sync::Arc;
 use highwater_sys::Listener;
 
 use super::config::ServerConfig;
+use super::ends::Ends;
 use super::error::{NotStarted, ServerError};
 use super::pool::Pool;
 use super::port;
 use super::routes;
-use super::running::Ends;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::transport::Kind;
 use super::worker::{RoomPolicy, WorkerConfig};

@@ -11,8 +11,8 @@ use highwater_sys::signal::Signals;
 use tokio::sync::oneshot;
 
 use super::builder::Server;
+use super::ends::Ends;
 use super::error::ServerError;
-use super::running::Ends;
 use super::stop::{Stop, Stopper};
 
 impl Server {

@@ -16,9 +16,9 @@ use highwater_sys::portable::Portable;
 use highwater_sys::uring::UringMemory;
 use highwater_sys::{DriverConfig, External, Listener, Waker, cpu};
 
+use super::ends::Ends;
 use super::error::{NotStarted, ServerError};
 use super::pool::{Pool, panic_text};
-use super::running::Ends;
 use super::transport::Kind;
 use super::worker::{self, Around, Inbox, Phase, Worker, WorkerConfig};
 use crate::app::{HOOK_TIME_MAX, WorkerInfo};
