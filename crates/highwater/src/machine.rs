@@ -12,7 +12,7 @@ const DESCRIPTORS_MODEST: u64 = 10_000;
 const DESCRIPTORS_RESERVED: u64 = 64;
 
 /// Descriptors kept for each worker: its listener, its driver and its waker, and what a runtime that begins with its
-/// first stream opens. Counted on Linux.
+/// first stream opens. A guess.
 const DESCRIPTORS_PER_WORKER: u64 = 10;
 
 /// How to allow more descriptors.
