@@ -158,7 +158,8 @@ impl Cache {
             return self.store().forget(&key, Instant::now());
         }
         let Some(key) = key(request).filter(|_| request.method() == Method::GET) else { return };
-        let Some(personal) = request.extension().filter(|personal: &Personal| !personal.is_set()) else {
+        let Some(personal) = request.extension().filter(|personal: &Personal| !personal.is_set())
+        else {
             return;
         };
         let (begun, limits) = (personal.since, &self.settings);
