@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::routing::get;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
@@ -42,9 +43,16 @@ async fn the_servers_events_are_among_the_applications() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let (stop, stopped) = oneshot::channel::<()>();
-    drop(stop);
     let serving = highwater::serve(listener, app);
-    serving.with_graceful_shutdown(async { drop(stopped.await) }).await.expect("it serves");
+    let serving = serving.with_graceful_shutdown(async { drop(stopped.await) });
+    // A server that is asked to stop while it starts never serves.
+    let asked = async {
+        let mut client = TcpStream::connect(address).await.expect("it listens");
+        client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.expect("it is open");
+        client.read_u8().await.expect("an answer");
+        drop(stop);
+    };
+    tokio::join!(async { serving.await.expect("it serves") }, asked);
 
     let log = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("it is text");
     let line = log.lines().find(|line| line.contains(" serving address="));
