@@ -24,7 +24,7 @@ type Test = dyn Fn(&str) -> bool + Send + Sync;
 /// It answers preflights itself, before any other layer sees them: a browser sends them without credentials,
 /// so a layer that requires them may come before or after this one. And it covers everything: a script sees a
 /// 503 or a 404 instead of a failure that looks like a mistake in this configuration. Where two of these
-/// cover a route, the outermost decides; it also replaces the fields that handlers set themselves.
+/// cover a route, the outermost decides, also where a handler names an origin itself.
 ///
 /// With any origin, or exactly one, every response gets the same fields, and a [`fixed`](crate::fixed) answer
 /// costs no more than without this layer. With a list, responses name the origin that asked, and have
@@ -348,8 +348,11 @@ impl Cors {
     }
 }
 
-/// Removes what a layer within this one, or a handler, permits: only the outermost decides.
+/// Removes what a layer within this one, or a handler, permits to an origin: only the outermost decides.
 fn forbid(response: &mut Response) {
+    if !response.has_header(&header::ACCESS_CONTROL_ALLOW_ORIGIN) {
+        return;
+    }
     for name in [
         header::ACCESS_CONTROL_ALLOW_ORIGIN,
         header::ACCESS_CONTROL_ALLOW_CREDENTIALS,

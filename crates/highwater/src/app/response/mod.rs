@@ -183,6 +183,13 @@ impl Response {
         self.headers.retain(|(existing, _)| existing != name);
     }
 
+    /// Whether there is a header field of that name.
+    #[inline]
+    pub(crate) fn has_header(&self, name: &HeaderName) -> bool {
+        self.headers.iter().any(|(existing, _)| existing == name)
+            || *name == header::CONTENT_TYPE && self.content_type.is_some()
+    }
+
     /// The value of the first header field called `name`, whose case does not matter.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers()
