@@ -3,11 +3,11 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
@@ -15,6 +15,12 @@ use tracing_subscriber::prelude::*;
 /// Where the application's log goes.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("no panic").clone()).expect("it is text")
+    }
+}
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -47,14 +53,15 @@ async fn the_servers_events_are_among_the_applications() {
     let serving = serving.with_graceful_shutdown(async { drop(stopped.await) });
     // A server that is asked to stop while it starts never serves.
     let asked = async {
-        let mut client = TcpStream::connect(address).await.expect("it listens");
-        client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.expect("it is open");
-        client.read_u8().await.expect("an answer");
+        while !log.text().contains(" serving ") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         drop(stop);
     };
-    tokio::join!(async { serving.await.expect("it serves") }, asked);
+    let ended = async { tokio::join!(async { serving.await.expect("it serves") }, asked) };
+    tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it serves and ends");
 
-    let log = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("it is text");
+    let log = log.text();
     let line = log.lines().find(|line| line.contains(" serving address="));
     let line = line.unwrap_or_else(|| panic!("no such line in {log:?}"));
     assert!(line.contains(" INFO highwater::server::"), "{line}");
