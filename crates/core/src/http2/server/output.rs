@@ -52,7 +52,7 @@ impl State {
         let (Some(stream), 1..) = (self.streams.get(id), link.room(limits)) else { return 0 };
         match stream.unsent_len() {
             0 => {
-                let window = stream.window.available().min(self.window_out.available()) as usize;
+                let window = self.window_of(stream) as usize;
                 link.room(limits).min(window).clamp(1, UNSENT_MAX)
             }
             waiting => UNSENT_MAX
@@ -66,16 +66,20 @@ impl State {
     /// that take a while come here: while too much waits, no stream is opened.
     pub(super) fn is_overfull(&self, index: usize, len: usize, limits: &Limits) -> bool {
         let stream = &self.streams[index];
-        let window = stream.window.available().min(self.window_out.available());
-        let times = if len > window as usize { 1 } else { READ_FACTOR };
+        let times = if len > self.window_of(stream) as usize { 1 } else { READ_FACTOR };
         self.unsent > limits.http2.unsent_max.saturating_mul(times) && !self.fits(stream, len)
     }
 
     /// Whether content can be sent at once, in one frame.
     fn fits(&self, stream: &StreamState, len: usize) -> bool {
-        let most = self.frame_max.min(FRAME_SIZE_DEFAULT);
-        let window = stream.window.available().min(self.window_out.available());
-        stream.unsent.is_none() && len <= most.min(window) as usize
+        let most = self.frame_max.min(FRAME_SIZE_DEFAULT).min(self.window_of(stream));
+        stream.unsent.is_none() && len <= most as usize
+    }
+
+    /// The bytes of content that the client's windows allow a stream.
+    #[inline]
+    fn window_of(&self, stream: &StreamState) -> u32 {
+        stream.window.available().min(self.window_out.available())
     }
 
     /// Encodes content at once, if nothing waits before it and the windows allow all of it. With `is_last`, it ends the
@@ -101,8 +105,7 @@ impl State {
     /// makes many of them, which must not pay for that (CVE-2019-9511).
     #[inline]
     pub(super) fn is_cut_small(&self, index: usize, len: usize) -> bool {
-        let window = self.streams[index].window.available().min(self.window_out.available());
-        len < ROOM_MIN && window == 0
+        len < ROOM_MIN && self.window_of(&self.streams[index]) == 0
     }
 
     /// Keeps content until the windows and the output have room for it.
