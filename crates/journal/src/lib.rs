@@ -75,5 +75,5 @@ pub use options::{Options, Retention, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use queue::{Producer, Refused};
 pub use reader::{Item, Reader, Stored};
 pub use receipt::{Committed, Receipt};
-pub use storage::{Directory, Storage, create_directory};
+pub use storage::{Directory, Storage, create_directory, replace_file};
 pub use view::{View, verify};

@@ -11,12 +11,12 @@
 //! If the topic's number has changed since the last start, the log says so when Kafka is back, and records wait in the
 //! spool: the next start uses the topic's number, and delivers each record to its partition modulo that number.
 
-use std::fs;
-use std::io::{self, Write as _};
+use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::time::Duration;
 
 use highwater::batcher::sink::kafka::{ErrorKind, Settings, partitions_of_topic};
+use highwater::journal::storage::replace_file;
 
 use crate::args::Plan;
 use crate::failure::Failure;
@@ -81,32 +81,14 @@ pub fn remember(plan: &Plan) {
     if remembered(topic, &plan.data) == Some(partitions) {
         return;
     }
-    // Synced before and after it takes its name: else a crash could leave an empty file, or the old one, and then a start
-    // without Kafka would fail, or divide by another number.
-    let replace = || -> io::Result<()> {
-        let new = plan.data.join(format!("{FILE}.new"));
-        let mut file = fs::File::create(&new)?;
-        file.write_all(format!("{topic} {partitions}\n").as_bytes())?;
-        file.sync_all()?;
-        fs::rename(new, plan.data.join(FILE))?;
-        sync_directory(&plan.data)
-    };
-    if let Err(error) = replace() {
+    // Durable: else a crash could leave an empty file, or the old one, and then a start without Kafka would fail, or divide by
+    // another number.
+    let text = format!("{topic} {partitions}\n");
+    let file = plan.data.join(FILE);
+    if let Err(error) = replace_file(&file, &OpenOptions::new(), text.as_bytes()) {
         // For example on a full disk. Only a start without Kafka needs the number.
         tracing::warn!(data = %plan.data.display(), "the number of partitions could not be noted: {error}");
     }
-}
-
-/// Makes the names in a directory durable.
-#[cfg(unix)]
-fn sync_directory(data: &Path) -> io::Result<()> {
-    fs::File::open(data)?.sync_all()
-}
-
-/// Elsewhere a directory cannot be opened as a file; its names are durable as the system likes.
-#[cfg(not(unix))]
-fn sync_directory(_: &Path) -> io::Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The secret that `--demo` keeps in the data directory.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use highwater::journal::storage::create_directory;
+use highwater::journal::storage::{create_directory, replace_file};
 
 /// The file with the secret that `--demo` generates.
 const SECRET: &str = "demo-secret";
@@ -46,16 +46,9 @@ pub(crate) fn keep_text(file: &Path, draw: impl FnOnce() -> u128) -> io::Result<
     }
 }
 
-/// Writes a file that only this user can read. It has its name only once its content is durable: a crash or a full disk leaves
-/// no empty one.
+/// Writes a file that only this user can read.
 fn keep(file: &Path, secret: &str) -> io::Result<()> {
-    let new = file.with_extension("new");
-    let mut options = OpenOptions::new();
-    let mut writing = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    writeln!(writing, "{secret}")?;
-    writing.sync_all()?;
-    fs::rename(&new, file)?;
-    file.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    replace_file(file, OpenOptions::new().mode(0o600), format!("{secret}\n").as_bytes())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 
 mod directories;
 mod directory;
+mod replace;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 
@@ -18,6 +19,7 @@ use std::io;
 
 pub use directories::create_directory;
 pub use directory::Directory;
+pub use replace::replace_file;
 
 /// A directory of files.
 pub trait Storage: Debug + Send + Sync + 'static {
