@@ -41,11 +41,21 @@ pub(crate) fn id_of(message: &impl Message) -> Option<u128> {
 /// The size of a batch that holds a record with a body of `body` bytes and nothing else: compared with the topic's
 /// `max.message.bytes`.
 pub(crate) fn bytes_alone(body: usize) -> usize {
-    let id =
-        1 + varint_bytes(ID_HEADER.len()) + ID_HEADER.len() + varint_bytes(ID_DIGITS) + ID_DIGITS;
-    // Attributes, the differences of time and offset, and the length of no key (-1): a byte each.
-    let record = 4 + varint_bytes(body) + body + id;
-    BATCH_HEADER_BYTES + varint_bytes(record) + record
+    batch_bytes(0, body, [(ID_HEADER.len(), ID_DIGITS)])
+}
+
+/// The size of a batch that holds one message and nothing else: with a key and a value of so many bytes, and these lengths of
+/// its headers' names and values.
+pub fn batch_bytes(
+    key: usize,
+    value: usize,
+    headers: impl IntoIterator<Item = (usize, usize)>,
+) -> usize {
+    let with_length = |bytes: usize| varint_bytes(bytes) + bytes;
+    let headers = headers.into_iter().map(|(name, value)| with_length(name) + with_length(value));
+    // Attributes, the differences of time and offset, and the number of headers: a byte each. So is the length of no key (-1).
+    let record = 4 + with_length(key) + with_length(value) + headers.sum::<usize>();
+    BATCH_HEADER_BYTES + with_length(record)
 }
 
 /// The bytes of a length, zigzag-encoded, seven bits a byte.

@@ -24,6 +24,7 @@ mod topic;
 
 pub use client::{Client, Limits};
 pub use error::{Error, ErrorKind};
+pub use message::batch_bytes;
 pub use partition::partition_of_key;
 pub use settings::Settings;
 pub use sink::KafkaSink;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use highwater::batcher::sink::kafka::Taken;
+use highwater::batcher::sink::kafka::{Taken, batch_bytes};
 use highwater::logging::rate_limited;
 use rdkafka::ClientContext;
 use rdkafka::config::ClientConfig;
@@ -29,9 +29,6 @@ const LINGER: Duration = Duration::from_millis(1);
 
 /// The most bytes of a batch, unless its topic takes less: the client's default. A message that is larger is not sent.
 const BATCH_BYTES_MAX: usize = 1_000_000;
-
-/// The size of a batch's header in Kafka's format version 2.
-const BATCH_HEADER_BYTES: usize = 61;
 
 /// Resolves once a message is acknowledged by all replicas, or will not be.
 pub(super) type Delivered = oneshot::Receiver<Result<(), Undelivered>>;
@@ -269,22 +266,10 @@ impl Context {
 
 /// The size of a batch that holds this message and nothing else: compared with what its topic takes.
 fn bytes_alone(message: &BorrowedMessage<'_>) -> usize {
-    let with_length = |bytes: usize| varint_bytes(bytes) + bytes;
-    let headers = message.headers().map_or(0, |headers| {
-        let size = |header: Header<'_, &[u8]>| {
-            with_length(header.key.len()) + with_length(header.value.map_or(0, <[u8]>::len))
-        };
-        headers.iter().map(size).sum()
-    });
-    // Attributes, the differences of time and offset, and the number of headers: a byte each.
-    let record = 4 + with_length(message.key_len()) + with_length(message.payload_len()) + headers;
-    BATCH_HEADER_BYTES + with_length(record)
-}
-
-/// The bytes of a length, zigzag-encoded, seven bits a byte.
-fn varint_bytes(length: usize) -> usize {
-    let bits = usize::BITS - (length * 2).leading_zeros();
-    bits.div_ceil(7).max(1) as usize
+    let lengths =
+        |header: Header<'_, &[u8]>| (header.key.len(), header.value.map_or(0, <[u8]>::len));
+    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
+    batch_bytes(message.key_len(), message.payload_len(), headers.map(lengths))
 }
 
 #[cfg(test)]
