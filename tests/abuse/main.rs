@@ -58,6 +58,11 @@ fn over_epoll() {
     each_is_survived("epoll");
 }
 
+#[test]
+fn over_portable() {
+    each_is_survived("portable");
+}
+
 /// Purpose: no case ends otherwise than it should, costs more than it may, or keeps anybody else from being served.
 fn each_is_survived(transport: &str) {
     let folder = tempfile::tempdir().expect("a folder");
