@@ -19,6 +19,12 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         if !self.state.agenda.touched.is_empty() {
             self.flush_touched();
         }
+    }
+
+    /// Reports the demand to the gate, and commands how many connections to accept. Once per turn, when it is known which
+    /// connections have ended in it.
+    #[inline]
+    pub(super) fn settle(&mut self) {
         self.state.parts.admission.settle();
         self.flush_accepting();
     }

@@ -5,6 +5,7 @@
 //!   think   connections parse, handlers run, tasks advance         on_event, run_tasks, run_queue, expire
 //!   flush   each touched connection hands over its output, once    flush
 //!           what that has already done is reported                 driver.report_done
+//!           the gate and the listeners follow                      settle
 //!   submit  all of it enters the kernel with the next reap         driver.poll
 //! ```
 //!
@@ -264,6 +265,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         }
         self.flush();
         self.follow_flush();
+        self.settle();
         self.state.end_turn();
         Ok(self.state.parts.turn.events())
     }
@@ -328,6 +330,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
             driver.accept(listener, Accepting::Closed);
         }
         self.flush();
+        self.settle();
     }
 
     /// Whether draining has finished: nothing is left to do.

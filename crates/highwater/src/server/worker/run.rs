@@ -82,12 +82,18 @@ impl Phase {
 
 impl<D: Driver, P: Protocol> Worker<D, P> {
     /// Follows the server's phase. Returns whether the worker has finished.
+    #[inline]
     fn follow(&mut self, phase: &Phase, drained_turns: &mut u32) -> bool {
-        let now = phase.now.load(Ordering::Relaxed);
-        if now >= DRAINING {
-            self.drain();
-            *drained_turns += 1;
+        match phase.now.load(Ordering::Relaxed) {
+            now @ DRAINING.. => self.follow_end(now, phase, drained_turns),
+            _ => false,
         }
+    }
+
+    #[cold]
+    fn follow_end(&mut self, now: u8, phase: &Phase, drained_turns: &mut u32) -> bool {
+        self.drain();
+        *drained_turns += 1;
         if now >= CUTTING {
             phase.cut.fetch_add(self.cut(), Ordering::Relaxed);
         }
