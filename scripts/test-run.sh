@@ -16,7 +16,9 @@ main() {
   [ -z "$threads" ] || export RUST_TEST_THREADS=$threads
   # Some tests compile, as whoever uses the library does.
   unset RUSTC_WORKSPACE_WRAPPER
-  exec "$@"
+  [ -n "${TEST_LANE:-}" ] || exec "$@"
+  TIMEFORMAT="-- $name used %U + %S s of CPU time"
+  time "$@"
 }
 
 # The lane of PACKAGE/BINARY. `scripts/test.sh` says what each of them is for. A name that is not here, such as that of a new

@@ -362,11 +362,14 @@ totals() {
     END { passed += again; failed -= again; printf "%d passed, %d failed, %d ignored, %d skipped in %d s\n", passed, failed, ignored, skipped, seconds }' "$log"
 }
 
-# The test binaries that took longest, in seconds: where to look when the whole takes too long.
+# The test binaries that took longest, with what they used of the CPUs, in seconds: where to look when the whole takes too long.
 slowest_tests() {
   awk '/^     Running / { name = $NF; sub(/.*deps\//, "", name); sub(/-[0-9a-f]+\)$/, "", name) }
-    /^   Doc-tests / { name = "documentation of " $2 }
-    /^test result:/ { time = $NF; sub(/s$/, "", time); if (time + 0 >= 5) printf "%7.1f s %s\n", time, name }' "$log" | sort -rn | head -n 15
+    /^   Doc-tests / { name = "documentation of " $2; used = "" }
+    /^test result:/ { time = $NF; sub(/s$/, "", time) }
+    /^-- .* used .* s of CPU time$/ { used = sprintf("%.1f", $4 + $6) }
+    (/^test result:/ && name ~ /^documentation/) || /^-- .* used / {
+      if (time + 0 >= 5) printf "%7.1f s %7s s of CPU time  %s\n", time, used, name; time = 0 }' "$log" | sort -rn | head -n 15
 }
 
 # What the failed tests said, without their backtraces, and the end of what the other failed parts of the lanes said: logs
