@@ -22,6 +22,14 @@ CREATE TABLE series (record TEXT, server TEXT, cell TEXT, round INTEGER, name TE
 
 /// Writes the results of `record`, called `name`, about overload.
 pub(super) fn put(database: &Connection, name: &str, record: &Record) -> rusqlite::Result<()> {
+    put_rounds(database, name, record)?;
+    put_goodput(database, name, record)?;
+    put_steps(database, name, record)?;
+    put_signals(database, name, record)
+}
+
+/// Each round of each cell, and its series.
+fn put_rounds(database: &Connection, name: &str, record: &Record) -> rusqlite::Result<()> {
     for row in &record.cells {
         let Some(measured) = row.measured.as_ref().filter(|_| row.is_ok()) else { continue };
         let Some(more) = &measured.overload else { continue };
@@ -56,7 +64,10 @@ pub(super) fn put(database: &Connection, name: &str, record: &Record) -> rusqlit
             }
         }
     }
-    put_goodput(database, name, record)?;
+    Ok(())
+}
+
+fn put_steps(database: &Connection, name: &str, record: &Record) -> rusqlite::Result<()> {
     for one in overload::judged(record) {
         database.execute(
             "INSERT INTO steps VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
@@ -78,6 +89,10 @@ pub(super) fn put(database: &Connection, name: &str, record: &Record) -> rusqlit
             ],
         )?;
     }
+    Ok(())
+}
+
+fn put_signals(database: &Connection, name: &str, record: &Record) -> rusqlite::Result<()> {
     for one in overload::signals(record) {
         database.execute(
             "INSERT INTO signals VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",

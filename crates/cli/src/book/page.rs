@@ -72,6 +72,25 @@ pub(super) fn render(marked: &Marked, made: &[(usize, Made)]) -> Result<Page, Ve
     }
     let mut body = String::new();
     html::push_html(&mut body, events.into_iter());
+    let body = with_made(body, made, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let meta = made.iter().rev().find_map(|(_, made)| match made {
+        Made::Meta { title } => title.clone(),
+        _ => None,
+    });
+    let inline = |title: String| with_values(&title, made);
+    Ok(Page {
+        title: meta.or(first.map(inline)).unwrap_or_else(|| "Untitled".to_owned()),
+        links,
+        body,
+        footer: made.iter().any(|(_, made)| *made == Made::Footer),
+    })
+}
+
+/// The body with `made` in place of their marks.
+fn with_made(mut body: String, made: &[(usize, Made)], problems: &mut Vec<Problem>) -> String {
     for (index, (line, made)) in made.iter().enumerate() {
         let mark = format!("{}{index}{}", MARK.0, MARK.1);
         let alone = format!("<p>{mark}</p>");
@@ -89,20 +108,7 @@ pub(super) fn render(marked: &Marked, made: &[(usize, Made)]) -> Result<Page, Ve
             Made::Footer | Made::Meta { .. } => body.replace(&alone, "").replace(&mark, ""),
         };
     }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    let meta = made.iter().rev().find_map(|(_, made)| match made {
-        Made::Meta { title } => title.clone(),
-        _ => None,
-    });
-    let inline = |title: String| with_values(&title, made);
-    Ok(Page {
-        title: meta.or(first.map(inline)).unwrap_or_else(|| "Untitled".to_owned()),
-        links,
-        body,
-        footer: made.iter().any(|(_, made)| *made == Made::Footer),
-    })
+    body
 }
 
 /// A list's entry holds blocks without a paragraph around them.

@@ -10,7 +10,7 @@ use super::args::Args;
 use super::chart;
 use super::counts::Counts;
 use super::run::Outcome;
-use super::tally::Row;
+use super::tally::{Row, Tally};
 use super::target::Target;
 use super::units::{micros as shown, time};
 
@@ -293,11 +293,20 @@ fn text(args: &Args, target: &Shown, outcome: &Outcome) -> String {
 
 /// The results of the requests, in rows.
 fn outcomes(args: &Args, outcome: &Outcome) -> String {
-    let (tally, counts) = (&outcome.tally, &outcome.tally.counts);
+    let tally = &outcome.tally;
     let seconds = outcome.span.as_secs_f64().max(1e-9);
     let row = |name: &str, count: u64, note: &str| {
         format!("  {name:<12}{count:>12}{:>12.1}/s{note}\n", count as f64 / seconds)
     };
+    answered(args, outcome, &row) + &failed(tally, &row) + &protocols(tally, &row) + &reasons(tally)
+}
+
+/// Writes a row of the results: a name, a count, and a note.
+type WriteRow<'a> = &'a dyn Fn(&str, u64, &str) -> String;
+
+/// How many requests were sent, and what was answered.
+fn answered(args: &Args, outcome: &Outcome, row: WriteRow<'_>) -> String {
+    let counts = &outcome.tally.counts;
     let mut out = String::new();
     let sent = match args.rate {
         Some(_) => format!("  {:.2} % of the requested rate", outcome.rate_ratio() * 100.0),
@@ -314,8 +323,14 @@ fn outcomes(args: &Args, outcome: &Outcome) -> String {
     }
     out += &match counts.non_2xx {
         0 => String::new(),
-        count => row("non-2xx", count, &of_statuses(&tally.statuses)),
+        count => row("non-2xx", count, &of_statuses(&outcome.tally.statuses)),
     };
+    out
+}
+
+/// The failures that there were, by kind.
+fn failed(tally: &Tally, row: WriteRow<'_>) -> String {
+    let counts = &tally.counts;
     let unconnected = match tally.unconnected {
         0 => String::new(),
         count => format!("  {count} of them before the connection was made"),
@@ -337,9 +352,13 @@ fn outcomes(args: &Args, outcome: &Outcome) -> String {
         ("not sent", tally.not_sent, "  the client could not begin them in time"),
         ("unfinished", tally.open, ""),
     ];
-    for (name, count, note) in rest.into_iter().filter(|(_, count, _)| *count > 0) {
-        out += &row(name, count, note);
-    }
+    let seen = rest.into_iter().filter(|(_, count, _)| *count > 0);
+    seen.map(|(name, count, note)| row(name, count, note)).collect()
+}
+
+/// Results of TLS, of WebSockets and of HTTP/2.
+fn protocols(tally: &Tally, row: WriteRow<'_>) -> String {
+    let mut out = String::new();
     if let Some(tls) = &tally.tls {
         let took = |quantile| shown(micros(&tls.took, quantile));
         let note = format!("  {} resumed; p50 {}, p99 {}", tls.resumed, took(0.5), took(0.99));
@@ -358,6 +377,12 @@ fn outcomes(args: &Args, outcome: &Outcome) -> String {
         };
         out += &frames.problem.as_ref().map_or(String::new(), |what| format!("  HTTP/2: {what}\n"));
     }
+    out
+}
+
+/// Why answers were malformed or unexpected.
+fn reasons(tally: &Tally) -> String {
+    let mut out = String::new();
     if let Some(what) = tally.malformation {
         out += &format!("  malformed: {what}\n");
     }

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use highwater_sys::signal::Signals;
-use highwater_sys::{Listener, cpu, limits};
+use highwater_sys::{Address, Listener, cpu, limits};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::config::{Pin, ServerConfig};
@@ -89,7 +89,7 @@ impl Server {
     /// `"unix:/run/app.sock"`, or one of these with options, as [`Listen`] describes. Port 0 lets the kernel choose
     /// one. Any other text is an error when the server starts.
     ///
-    /// Each call adds an address. What the settings say is not used then.
+    /// Each call adds an address. The addresses in the settings are then not used.
     pub fn listen(mut self, address: impl ToString) -> Self {
         self.listen.push(address.to_string());
         self
@@ -108,15 +108,15 @@ impl Server {
         self
     }
 
-    /// Sets the certificates of listeners with the option `tls`, and of a socket given with [`Server::listener`]. What the
-    /// settings say about TLS is not used then.
+    /// Sets the certificates of listeners with the option `tls`, and of a socket given with [`Server::listener`]. The
+    /// settings about TLS are then not used.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Sets everything. No environment variable is read then.
+    /// Sets all settings. No environment variable is then read.
     pub fn config(mut self, config: impl Into<ServerConfig>) -> Self {
         self.config = Some(config.into());
         self
@@ -134,10 +134,10 @@ impl Server {
         self
     }
 
-    /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers the requests in flight, and
-    /// cuts the rest after the drain timeout. SIGQUIT drains for two seconds at most. A further SIGTERM, SIGINT or
-    /// SIGQUIT while it drains cuts at once. One that comes while the server starts ends the start: the stop hooks of what
-    /// was opened run, and it returns. If certificates for TLS come from files, SIGHUP has them read again instead.
+    /// Serves until SIGTERM, SIGINT or SIGHUP, then drains: stops accepting, answers the requests in flight, and cuts the
+    /// rest after the drain timeout. SIGQUIT drains for two seconds at most. A further SIGTERM, SIGINT or SIGQUIT while it
+    /// drains cuts at once. A signal that comes while the server starts ends the start: the stop hooks of everything opened
+    /// so far run, and it returns. If certificates for TLS come from files, SIGHUP reloads them instead.
     ///
     /// It blocks the calling thread, and can be called from anywhere: threads may run already, signals may be blocked,
     /// or have handlers (which are called as well, and are the only ones again once the server has ended). In an
@@ -203,11 +203,7 @@ impl Server {
         let observed = config.metrics.map(|wanted| bind_metrics(wanted, &config, &listeners));
         let observed = observed.transpose()?;
         let addresses = listeners.addresses();
-        metrics.begin(&endpoint_names(&app), workers);
-        metrics.listeners(addresses.iter().map(ToString::to_string).collect());
-        show_limits(&metrics, &app);
-        metrics.panics(app.panics());
-        metrics.transport(chosen.kind.name(), &chosen.reason);
+        describe(&metrics, &app, workers, &addresses, &chosen);
         tls.iter().for_each(|tls| tls.show(&metrics));
         let sampler = metrics.sampler().map_err(ServerError::Worker)?;
         let settings = admission_settings(&config, &app, connections_max, workers);
@@ -217,9 +213,6 @@ impl Server {
         let watch = Watch::new(Arc::clone(&phase), &metrics, &readiness);
         let watch = watch.map_err(ServerError::Worker)?;
         hooks.iter().for_each(|hooks| hooks.wakes(&watch.waker));
-        let url = listeners.first_tcp().map(|(address, is_tls)| {
-            format!("{}://{address}/", if is_tls { "https" } else { "http" })
-        });
         // From here on, whatever has been started is stopped if the rest fails.
         let mut running = Running {
             addresses,
@@ -229,7 +222,7 @@ impl Server {
             watch,
             observer: None,
             reloader: None,
-            url,
+            url: listeners.url(),
             readiness,
             pool: pool(&config, &metrics),
             admission: None,
@@ -260,15 +253,7 @@ impl Server {
             running.workers.spawn(plan.worker(index, own, &running.pool), ends)?;
         }
         running.watch.set_alarm(running.workers.alarm());
-        let admission =
-            prepared.start(&metrics, running.workers.alarm()).map_err(ServerError::Worker)?;
-        if let Some(after) = config.unready_after {
-            let is_strained = admission.is_strained();
-            let strained = move || format!("more was asked than can be done, for {after:?}");
-            let load = move || if is_strained() { Err(strained()) } else { Ok(()) };
-            running.readiness.check("load", load);
-        }
-        running.admission = Some(admission);
+        running.admit(prepared, &metrics, config.unready_after)?;
         if let Some(listener) = observed {
             let Running { watch, readiness, .. } = &running;
             let observer = Observer::start(listener, (&config, &app), &metrics, readiness, watch)?;
@@ -306,6 +291,15 @@ impl Server {
 fn blocks_a_runtime() -> bool {
     let is_single = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
     Handle::try_current().is_ok_and(is_single) && tokio::task::try_id().is_none()
+}
+
+/// Tells the metrics what is served, where, and how.
+fn describe(metrics: &Metrics, app: &App, workers: usize, addresses: &[Address], chosen: &Chosen) {
+    metrics.begin(&endpoint_names(app), workers);
+    metrics.listeners(addresses.iter().map(ToString::to_string).collect());
+    show_limits(metrics, app);
+    metrics.panics(app.panics());
+    metrics.transport(chosen.kind.name(), &chosen.reason);
 }
 
 fn say_where(running: &Running, app: &App, workers: usize, chosen: &Chosen) {

@@ -90,9 +90,12 @@ impl Listeners {
         self.0.iter().map(terms).collect()
     }
 
-    /// The first that has an IP address, and whether it speaks TLS.
-    pub(super) fn first_tcp(&self) -> Option<(SocketAddr, bool)> {
-        self.0.iter().find_map(|bound| Some((bound.address.tcp()?, bound.is_tls)))
+    /// The URL of the first listener that has an IP address.
+    pub(super) fn url(&self) -> Option<String> {
+        let scheme = |bound: &Bound| if bound.is_tls { "https" } else { "http" };
+        self.0
+            .iter()
+            .find_map(|bound| Some(format!("{}://{}/", scheme(bound), bound.address.tcp()?)))
     }
 
     /// The sockets of each worker, and the files, which are removed when they are dropped.

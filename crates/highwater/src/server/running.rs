@@ -21,9 +21,9 @@ use super::stop::Stop;
 use super::supervisor;
 use super::threads::{Watch, Workers};
 use super::tls::Reloader;
-use crate::admission::RunningAdmission;
+use crate::admission::{PreparedAdmission, RunningAdmission};
 use crate::logging::FlushAtEnd;
-use crate::metrics::{Readiness, Sampler, WorkerMetrics};
+use crate::metrics::{Metrics, Readiness, Sampler, WorkerMetrics};
 
 /// After the drain deadline, how long cut connections may take to be reported closed.
 const CUT_GRACE: Duration = Duration::from_secs(2);
@@ -57,16 +57,16 @@ pub struct Running {
 }
 
 impl Running {
-    /// The first IP address it listens on; the port is the real one if 0 was asked for.
+    /// The first IP address it listens on, with the real port if port 0 was set.
     ///
     /// # Panics
-    /// If it listens on Unix sockets only: [`Running::addresses`] has those, too.
+    /// If it listens on Unix sockets only; [`Running::addresses`] has those as well.
     pub fn address(&self) -> SocketAddr {
         let tcp = self.addresses.iter().find_map(Address::tcp);
         tcp.expect("the server listens on Unix sockets only, and so has no IP address")
     }
 
-    /// Everything it listens on: inherited sockets, then what was set, in that order. Ports are the real ones.
+    /// All addresses that it listens on, with the real ports: first those of inherited sockets, then those of the settings.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
@@ -90,10 +90,29 @@ impl Running {
         self.watch.has_failed()
     }
 
+    /// Starts the controller of the limit, once all workers run.
+    pub(super) fn admit(
+        &mut self,
+        prepared: PreparedAdmission,
+        metrics: &Metrics,
+        unready_after: Option<Duration>,
+    ) -> Result<(), ServerError> {
+        let admission =
+            prepared.start(metrics, self.workers.alarm()).map_err(ServerError::Worker)?;
+        if let Some(after) = unready_after {
+            let is_strained = admission.is_strained();
+            let strained = move || format!("more was asked than can be done, for {after:?}");
+            let load = move || if is_strained() { Err(strained()) } else { Ok(()) };
+            self.readiness.check("load", load);
+        }
+        self.admission = Some(admission);
+        Ok(())
+    }
+
     /// Serves until one of `signals` comes, then drains as [`Server::run`](super::Server::run) does.
     ///
-    /// For programs with more to start or stop than the server. Catch the signals first, so that one that comes
-    /// while the rest starts is heard:
+    /// For programs with more to start or stop than the server. Catch the signals first, so that a signal that comes while
+    /// the rest starts is not missed:
     ///
     /// ```no_run
     /// use highwater::server::Signals;

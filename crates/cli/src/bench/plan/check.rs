@@ -132,6 +132,28 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
     // Whether it needs a path is checked where servers and programs are known.
     let target = if cell.path.is_empty() { "/" } else { &cell.path };
     request(check, &cell.method, target, &cell.headers, cell.status);
+    content(check, cell);
+    load(check, cell);
+    check.expect(
+        cell.setup.len() <= SETUP_MAX,
+        "setup",
+        format!("give {SETUP_MAX} requests at most"),
+    );
+    for Setup { method, path, headers, status, .. } in &cell.setup {
+        request(check, method, path, headers, *status);
+    }
+    for wanted in &cell.servers {
+        let known = servers.join(", ");
+        check.expect(
+            servers.contains(&wanted.as_str()),
+            "servers",
+            format!("{wanted:?} is not a server of this plan; write some of {known}"),
+        );
+    }
+}
+
+/// The body of a cell's requests, and the one that it expects.
+fn content(check: &mut Check<'_>, cell: &Cell) {
     let expect = cell.expect.as_deref().unwrap_or_default();
     let sizes = [
         ("body_repeat", cell.body.as_str(), cell.body_repeat),
@@ -150,6 +172,10 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
             format!("{any:?}; write an ASCII character that stands in expect, or remove it"),
         );
     }
+}
+
+/// How a cell sends its requests.
+fn load(check: &mut Check<'_>, cell: &Cell) {
     let connections = cell.connections;
     check.expect(
         (1..=CONNECTIONS_MAX).contains(&connections),
@@ -186,22 +212,6 @@ fn one_cell(check: &mut Check<'_>, cell: &Cell, servers: &[&str]) {
         "pipeline",
         "only a closed loop that keeps its connections can pipeline; remove it, or remove rate, close and the fields about overload",
     );
-    check.expect(
-        cell.setup.len() <= SETUP_MAX,
-        "setup",
-        format!("give {SETUP_MAX} requests at most"),
-    );
-    for Setup { method, path, headers, status, .. } in &cell.setup {
-        request(check, method, path, headers, *status);
-    }
-    for wanted in &cell.servers {
-        let known = servers.join(", ");
-        check.expect(
-            servers.contains(&wanted.as_str()),
-            "servers",
-            format!("{wanted:?} is not a server of this plan; write some of {known}"),
-        );
-    }
 }
 
 fn request(

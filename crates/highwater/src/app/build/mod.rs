@@ -4,33 +4,26 @@
 mod check;
 #[cfg(feature = "openapi")]
 mod document;
+mod finish;
 mod limits;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use highwater_core::route;
 
 use crate::admission::route_limit::RouteLimit;
-use crate::app::application::{App, Before, Endpoint, Methods, Shared};
+use crate::app::application::App;
 use crate::app::build_error::BuildError;
 use crate::app::client_keys::ClientKeys;
-use crate::app::endpoint::EndpointInfo;
-use crate::app::extract::BodyUse;
-use crate::app::facts::{Allowed, EndpointFacts, Facts, States};
-use crate::app::handler::Description;
-use crate::app::path_routes::{PathRoutes, allow};
-use crate::app::prepared::Covered;
-use crate::app::refusal::Refusals;
+use crate::app::facts::States;
+use crate::app::path_routes::PathRoutes;
 use crate::app::rewrite_rules::{Rewrite, checked};
 use crate::app::route::{Fallback, Route};
-use crate::app::router::Router;
+use crate::app::router::{GivenState, Router};
 use crate::app::scope::Scope;
-use crate::app::sites::Sites;
-use crate::app::stack::{Effect, Stack};
-use crate::app::target::{PathId, ScopeId};
+use crate::app::target::ScopeId;
 use crate::app::trailing_slash::TrailingSlash;
 use crate::app::worker_local::GivenLocal;
 
@@ -108,18 +101,7 @@ impl Build {
             let name = format!("{place} (group)");
             scope.concurrency = Some(self.limit(name, concurrency, outer.concurrency.clone()));
         }
-        let mut given = Vec::new();
-        for state in states {
-            if given.contains(&state.id) {
-                self.problems.push(format!(
-                    "there are two states of type `{}`; wrap one of them in a type of its own",
-                    state.name
-                ));
-            }
-            given.push(state.id);
-            known.retain(|(id, _)| *id != state.id);
-            known.push((state.id, state.value));
-        }
+        self.add_states(states, &mut known);
         self.wants_peer |= layers.iter().any(|layer| layer.wants_peer);
         for problem in layers.iter().flat_map(|layer| layer.problems()) {
             self.problems.push(format!("{place}: {problem}"));
@@ -164,6 +146,22 @@ impl Build {
         }
         #[cfg(feature = "openapi")]
         self.documents.extend(document.map(|document| document.until(self.endpoints.len())));
+    }
+
+    /// Adds the states of a router to `known`, those of the routers around it, which they replace.
+    fn add_states(&mut self, states: Vec<GivenState>, known: &mut States) {
+        let mut given = Vec::new();
+        for state in states {
+            if given.contains(&state.id) {
+                self.problems.push(format!(
+                    "there are two states of type `{}`; wrap one of them in a type of its own",
+                    state.name
+                ));
+            }
+            given.push(state.id);
+            known.retain(|(id, _)| *id != state.id);
+            known.push((state.id, state.value));
+        }
     }
 
     /// Adds the routes of everything at and below a place.
@@ -277,198 +275,9 @@ impl Build {
         }
         self.endpoints.push((route, scope));
     }
-
-    /// Applies the layers to the fixed answers that they cover.
-    fn cover_fixed(&mut self) -> Vec<Covered> {
-        let Build { endpoints, scopes, problems, .. } = self;
-        let cover = |(route, scope): &(Route, ScopeId)| {
-            let scope = &scopes[usize::from(*scope)];
-            let Some(template) = &route.description.fixed else { return Covered::Not };
-            match scope.stack.effect_on_fixed() {
-                Effect::None => Covered::Not,
-                Effect::OfRequest => Covered::PerRequest(template.clone()),
-                Effect::Constant => {
-                    let place = format!("{} {}", route.methods_text(), route.path);
-                    let mut tell = |problem: &dyn fmt::Display| {
-                        problems.push(format!("{place}: behind its layers, {problem}"));
-                        Covered::Not
-                    };
-                    let mut response = match scope.stack.amend_once(template.make()) {
-                        Ok(response) => response,
-                        Err(panic) => return tell(&panic),
-                    };
-                    match response.problem(false) {
-                        Some(problem) => tell(&problem),
-                        None => Covered::Prepared(template.prepare(response)),
-                    }
-                }
-            }
-        };
-        endpoints.iter().map(cover).collect()
-    }
-
-    /// The refusals of each scope under overload.
-    fn make_refusals(&mut self) -> Vec<Refusals> {
-        let mut refusals = Vec::new();
-        for scope in &self.scopes {
-            match Refusals::new(scope) {
-                Ok(made) => refusals.push(made),
-                // A nested router repeats the layers of its parents, and so their problems.
-                Err(problem) if self.problems.contains(&problem) => {}
-                Err(problem) => self.problems.push(problem),
-            }
-        }
-        refusals
-    }
-
-    fn finish(mut self) -> Result<App, BuildError> {
-        let counts = [self.endpoints.len(), self.paths.len(), self.scopes.len()];
-        if counts.into_iter().any(|count| count > COUNT_MAX) {
-            let problem = format!("there are more than {COUNT_MAX} endpoints, paths or routers");
-            return Err(BuildError { problems: vec![problem] });
-        }
-        let mut paths = route::Router::new();
-        let mut route_of = HashMap::new();
-        let mut allowed = Vec::new();
-        let mut anywhere = Vec::new();
-        for path in &self.paths {
-            let takes = |index: u16| self.endpoints[usize::from(index)].0.description.takes_connect;
-            let methods = path.methods(allowed.len() as PathId, takes);
-            match paths.insert(&path.pattern, methods) {
-                Ok(route) => {
-                    let methods = path.allowed_methods();
-                    allowed.push(Allowed { methods: allow(&methods), scope: path.scope });
-                    anywhere.extend(methods);
-                    route_of.insert(path.pattern.clone(), route);
-                }
-                Err(error) => self.problems.push(error.to_string()),
-            }
-        }
-        self.check_worker_locals();
-        #[cfg(feature = "json")]
-        self.check_paths(&paths, &route_of);
-        #[cfg(feature = "openapi")]
-        self.make_documents(&paths, &route_of);
-        let covered = self.cover_fixed();
-        let refusals = self.make_refusals();
-        if !self.problems.is_empty() {
-            return Err(BuildError { problems: self.problems });
-        }
-        let infos: Vec<_> = self.endpoints.iter().map(|(route, _)| info(route)).collect();
-        let wants_peer =
-            self.wants_peer || self.endpoints.iter().any(|(r, _)| r.description.wants_peer);
-        let is_any = |of: fn(&Description) -> bool| {
-            self.endpoints.iter().any(|(route, _)| of(&route.description))
-        };
-        let takes_connect = is_any(|it| it.takes_connect) && !is_any(|it| it.is_service);
-        let endpoints = std::mem::take(&mut self.endpoints);
-        let limits: Vec<_> =
-            endpoints.iter().map(|(route, scope)| self.limit_of(route, *scope)).collect();
-        let has_limits = limits.iter().any(Option::is_some);
-        let facts = Facts {
-            endpoints: endpoints
-                .iter()
-                .map(|(route, scope)| {
-                    let id = (!route.is_fallback).then(|| route_of[&route.path]);
-                    endpoint_facts(&paths, id, route, *scope)
-                })
-                .collect(),
-            allowed,
-            allowed_anywhere: allow(&anywhere),
-            states: self.states,
-            drain: Arc::default(),
-            #[cfg(feature = "tower")]
-            body_max: Default::default(),
-        };
-        let gives_ids = self.scopes.iter().any(|scope| scope.stack.request_ids().is_some());
-        let before = (gives_ids || !self.rewrites.is_empty())
-            .then_some(Before { rewrites: self.rewrites, gives_ids });
-        let made = endpoints.into_iter().zip(limits).zip(covered);
-        let endpoints = made.map(|(((route, scope), limit), covered)| Endpoint {
-            is_covered: !self.scopes[usize::from(scope)].stack.is_empty(),
-            covered,
-            kind: route.description.kind,
-            body: body_for(&self.scopes[usize::from(scope)].stack, &route),
-            takes_connect: route.description.takes_connect,
-            body_max: route.description.options.body_max,
-            priority: route.description.options.priority.unwrap_or_default(),
-            is_never_shed: route.description.options.is_never_shed,
-            concurrency: limit,
-            handler: route.handler,
-        });
-        Ok(App::new(Shared {
-            sites: Sites::of_endpoints(infos.len()),
-            endpoints: endpoints.collect(),
-            paths,
-            prefixes: self.prefixes,
-            before,
-            fallbacks: self.fallbacks,
-            trailing_slash: self.trailing_slash,
-            infos,
-            facts,
-            refusals,
-            retains: self.scopes.iter().any(Scope::retains),
-            panics: Arc::default(),
-            scopes: self.scopes,
-            wants_peer,
-            wants_runtime: self.wants_runtime,
-            takes_connect,
-            has_limits,
-            found_limits: self.found_limits,
-            priority_field: self.priority_field,
-            clients: self.clients,
-            worker_locals: self.worker_locals,
-            documentation: self.documentation,
-        }))
-    }
 }
 
 /// The path of a route below `prefix`, where `/` is the prefix itself.
 fn full_path(prefix: &str, path: &str) -> String {
     if !prefix.is_empty() && path == "/" { prefix.into() } else { format!("{prefix}{path}") }
-}
-
-fn endpoint_facts(
-    paths: &route::Router<Methods>,
-    id: Option<route::RouteId>,
-    route: &Route,
-    scope: ScopeId,
-) -> EndpointFacts {
-    EndpointFacts {
-        pattern: route.path.as_str().into(),
-        params: id.map(|id| paths.param_names(id).into()).unwrap_or_default(),
-        path: id.map(|id| id.index() as PathId),
-        scope,
-        takes_stream: body_use(route) == BodyUse::Streamed,
-        #[cfg(feature = "tower")]
-        body_max: route.description.options.body_max,
-    }
-}
-
-fn body_use(route: &Route) -> BodyUse {
-    route.description.bodies.first().map_or(BodyUse::None, |(_, body)| *body)
-}
-
-/// How the content is read for the handler of a route and for its layers.
-fn body_for(layers: &Stack, route: &Route) -> BodyUse {
-    match body_use(route) {
-        BodyUse::None if layers.wants_content() && route.takes_forms() => BodyUse::Whole,
-        own => own,
-    }
-}
-
-fn info(route: &Route) -> EndpointInfo {
-    let options = &route.description.options;
-    EndpointInfo {
-        methods: route.methods_text().into(),
-        pattern: route.path.as_str().into(),
-        name: options.name.as_deref().unwrap_or(&route.path).into(),
-        kind: route.description.kind,
-        timeout: options.timeout,
-        detached: options.detached,
-        body: body_use(route),
-        priority: options.priority.unwrap_or_default(),
-        concurrency: options.concurrency,
-        is_never_shed: options.is_never_shed,
-    }
 }

@@ -157,6 +157,20 @@ fn gated(is_gated: bool) -> ListenerTerms {
     ListenerTerms { is_gated, ..ListenerTerms::default() }
 }
 
+/// One listener, or three. With `sealer`, every second one is sealed, from the first on.
+fn listeners(are_many: bool, sealer: Option<&Arc<ToySealer>>) -> Vec<ListenerTerms> {
+    let mut listeners = match are_many {
+        true => vec![gated(true), gated(true), gated(false)],
+        false => vec![gated(true)],
+    };
+    if let Some(sealer) = sealer {
+        for terms in listeners.iter_mut().step_by(2) {
+            terms.sealer = Some(Arc::clone(sealer) as Arc<dyn Sealer>);
+        }
+    }
+    listeners
+}
+
 impl World {
     pub(super) fn new(seed: u64, kinds: Kinds, trace: Trace) -> Self {
         restart_request_ids(seed);
@@ -188,19 +202,10 @@ impl World {
             fair: if is_fair { Fair::Address } else { Fair::Off },
             ..ServerConfig::default()
         };
-        let listeners = match plan.kinds.has(Kind::Listeners) {
-            true => vec![gated(true), gated(true), gated(false)],
-            false => vec![gated(true)],
-        };
-        network.listen(listeners.len());
-        let mut listeners = listeners;
         let sealer = kinds.seals(seed).then(|| Arc::new(ToySealer::default()));
-        if let Some(sealer) = &sealer {
-            network.sealed = Some(Prng::from_seed(seed ^ 0x5ea1));
-            for terms in listeners.iter_mut().step_by(2) {
-                terms.sealer = Some(Arc::clone(sealer) as Arc<dyn Sealer>);
-            }
-        }
+        network.sealed = sealer.is_some().then(|| Prng::from_seed(seed ^ 0x5ea1));
+        let listeners = listeners(plan.kinds.has(Kind::Listeners), sealer.as_ref());
+        network.listen(listeners.len());
         let mut config = WorkerConfig {
             connections_max: plan.connections_max,
             listeners,
