@@ -27,30 +27,8 @@ pub(crate) fn html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Base64 (RFC 4648 §4), for the hashes that pages are checked by.
-#[cfg(test)]
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digits = bytes.chunks(3).flat_map(|three| {
-        let word =
-            (0..3).fold(0, |word, at| word << 8 | usize::from(three.get(at).copied().unwrap_or(0)));
-        (0..4).map(move |at| match at <= three.len() {
-            true => char::from(DIGITS[word >> (18 - 6 * at) & 63]),
-            false => '=',
-        })
-    });
-    digits.collect()
-}
-
 #[cfg(test)]
 mod tests {
-    /// Purpose: the hashes that pages are checked by are right.
-    #[test]
-    fn base64_is_that_of_rfc_4648() {
-        assert_eq!(super::base64(b"M"), "TQ==");
-        assert_eq!(super::base64(b"Many"), "TWFueQ==");
-    }
-
     /// Purpose: each kind of character is escaped as RFC 8259 §7 allows, and no line terminator appears
     /// unescaped.
     #[test]

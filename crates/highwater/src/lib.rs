@@ -130,6 +130,8 @@ pub mod layers;
 pub mod logging;
 pub mod machine;
 pub mod metrics;
+#[cfg(test)]
+mod page_checks;
 pub mod proxies;
 #[cfg(any(feature = "auth", feature = "cookies"))]
 mod secret;
