@@ -147,8 +147,8 @@ pub enum Reading {
     /// Deliver once, then stop. Every connection starts with this: it is cheapest for a single
     /// request.
     Once,
-    /// Deliver once, but only a few KiB, then stop: what else has arrived is for [`Driver::take`]. A delivery that was
-    /// under way before may have more.
+    /// Deliver once, but only a few KiB, then stop: the rest of the arrived bytes is for [`Driver::take`]. A delivery that
+    /// was in progress before may have more.
     Brief,
     /// Deliver all bytes that arrive, until the next command.
     Stream,
@@ -168,7 +168,7 @@ impl Reading {
 /// How to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// As `close(2)`: FIN, or a reset if unread input is waiting.
+    /// Like `close(2)`: FIN, or a reset if unread input is waiting.
     Fin,
     /// Reset at once; leaves no TIME_WAIT.
     Reset,

@@ -83,7 +83,7 @@ enum Ending {
     Linger,
     /// Shut down; reading on.
     Lingering,
-    /// Reset at the end of the turn; what is not sent is lost.
+    /// Reset at the end of the turn; unsent output is lost.
     Abort,
 }
 
@@ -277,8 +277,8 @@ impl Link {
         self.writing_since != Instant::MAX || self.pending() != 0
     }
 
-    /// An answer ends with what is encoded so far. For protocols whose output is not all answers: an acknowledgement is none,
-    /// and must not keep a connection that is idle.
+    /// An answer ends with the output that is encoded so far. For protocols with other output than answers: an
+    /// acknowledgement is not an answer, and must not keep an idle connection open.
     #[inline]
     pub fn note_answer(&mut self) {
         if self.pending() != 0 {
@@ -356,7 +356,7 @@ impl Link {
         Some((Output { bytes, tail }, then))
     }
 
-    /// Bytes are being sent that no protocol has encoded: those of the channel itself.
+    /// Bytes of the channel itself, which no protocol has encoded, are being sent.
     pub fn on_send(&mut self, now: Instant) {
         self.writing_since = now;
     }
@@ -400,7 +400,7 @@ impl Link {
         self.dropped = 0;
     }
 
-    /// The connection is reset: its peer must not take what it got for all of an answer. What is not sent is lost.
+    /// The connection is reset, so that its peer does not take a part of an answer for the whole. Unsent output is lost.
     pub fn abort(&mut self) {
         self.ending = Ending::Abort;
     }

@@ -46,7 +46,7 @@ impl StreamId {
 /// Which versions of HTTP a connection may speak: what its listener allows, or what its channel has negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Versions {
-    /// All: HTTP/2 where the first bytes are its preface (RFC 9113 §3.3, prior knowledge), and HTTP/1 else.
+    /// All: HTTP/2 if the first bytes are its preface (RFC 9113 §3.3, prior knowledge), else HTTP/1.
     #[default]
     Both,
     /// HTTP/1.0 and HTTP/1.1.
@@ -100,7 +100,7 @@ pub enum Next<'a> {
     RawEnd,
 }
 
-/// What has become of a request that was begun.
+/// The result of beginning a request.
 #[derive(Debug)]
 pub enum Begun<'a> {
     /// It can be handled, with this content; a reply is owed from now on.
@@ -128,7 +128,7 @@ pub enum Expired {
     HalfClosed,
     /// A stream was reset, whose peer does not read its answer. The connection goes on.
     Stalled,
-    /// The connection was idle, or did not ask in time. The protocol has ended it, and said so.
+    /// The connection was idle, or sent no request in time. The protocol has ended it, and told the peer.
     Ended,
 }
 
@@ -137,15 +137,15 @@ pub enum Expired {
 pub enum Farewell {
     /// The server drains, or wants no further requests on this connection.
     Drained,
-    /// It was idle for too long, or has never asked.
+    /// It was idle for too long, or has never sent a request.
     Idle,
-    /// It does not begin as the protocol does.
+    /// Its first bytes are not those of the protocol.
     Foreign,
     /// The peer broke a rule: the name of its error.
     Error(&'static str),
 }
 
-/// What there is to count of a protocol with streams.
+/// Events of a protocol with streams, to be counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Streams opened.
@@ -161,7 +161,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What has come together since the last call.
+    /// The counts since the last call.
     #[inline]
     pub fn take(&mut self) -> Option<Report> {
         match self {
@@ -278,7 +278,7 @@ pub trait Protocol: Sized {
     fn allocated(&self) -> usize;
 }
 
-/// A request to be begun: its head says how. Until then, nothing of its content was read.
+/// A request to be begun; its head decides how. Until then, none of its content was read.
 pub trait Pending<'a> {
     /// On which stream it is.
     fn stream(&self) -> StreamId;

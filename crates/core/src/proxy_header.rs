@@ -15,8 +15,8 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Longest header of version 2, in bytes. Its length field allows 64 KiB; what proxies send (addresses, names, the identity of
-/// a client of TLS) has a few hundred. A guess with room.
+/// Longest header of version 2, in bytes. Its length field allows 64 KiB; proxies send a few hundred bytes (addresses, names,
+/// the identity of a TLS client). A guess, with room.
 pub const HEADER_MAX: usize = 4096;
 
 /// Longest header of version 1, in bytes, with its line's end (§2.1).
@@ -35,20 +35,20 @@ const FIXED: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The client's address. `None` if the proxy names none, or has connected on its own behalf, as for health checks: the
-    /// connection is the proxy's then.
+    /// connection is then the proxy's own.
     pub source: Option<SocketAddr>,
-    /// How many bytes it has; what follows is the client's.
+    /// Its length in bytes; the client's bytes follow.
     pub length: usize,
 }
 
-/// Why bytes are no header.
+/// Why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// They begin like neither version.
     Start,
     /// It is longer than it may be.
     TooLong,
-    /// Its line is not as version 1 has it.
+    /// Its line does not have the form of version 1.
     Line,
     /// Its version or command is not one of version 2.
     Command,

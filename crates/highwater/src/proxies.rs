@@ -1,9 +1,9 @@
-//! Who is the client behind a proxy, if the proxy can be trusted to say so?
+//! Which client is behind a proxy, if the proxy can be trusted to name it?
 //!
-//! Proxies name the client that they pass a request on for in `X-Forwarded-For`, or in `Forwarded` (RFC 7239). Anybody
-//! can send these fields, so they count only in requests that come from a [trusted](TrustedProxies) address. Each
-//! proxy appends the address that it got the request from; so the client is the last one that is not itself a trusted
-//! proxy. What stands before it was claimed by strangers, and is not looked at.
+//! Proxies name the client that they pass a request on for in `X-Forwarded-For`, or in `Forwarded` (RFC 7239). Anybody can
+//! send these fields, so they count only in requests that come from a [trusted](TrustedProxies) address. Each proxy appends
+//! the address that it got the request from; so the client is the last one that is not itself a trusted proxy. Addresses
+//! before it were claimed by strangers, and are ignored.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -13,8 +13,8 @@ use highwater_core::http::Head;
 
 /// The addresses of proxies that are trusted to name their clients.
 ///
-/// Written as networks in CIDR notation or single addresses, with commas: `10.0.0.0/8,2001:db8::1`. The word `unix`
-/// stands for whoever connects to a Unix socket, which has no address.
+/// Written as networks in CIDR notation or single addresses, with commas: `10.0.0.0/8,2001:db8::1`. The word `unix` stands
+/// for the peers of Unix sockets, which have no address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
     networks: Vec<Network>,
@@ -42,7 +42,7 @@ impl TrustedProxies {
         self.networks.iter().any(|network| network.has(address))
     }
 
-    /// Whether whoever connects to a Unix socket is a trusted proxy.
+    /// Whether the peers of Unix sockets are trusted proxies.
     pub fn trusts_unix(&self) -> bool {
         self.unix
     }

@@ -143,7 +143,7 @@ impl<'a> Head<'a> {
         self.given_id.map(text)
     }
 
-    /// The same head, of a request that goes by `id`, whatever was sent. Its fields stay.
+    /// The same head with the id `id`, whatever id was sent. Its fields stay the same.
     #[must_use]
     pub fn with_id(self, id: &'a str) -> Self {
         Head { given_id: Some(id.as_bytes()), ..self }
@@ -167,7 +167,7 @@ impl<'a> Head<'a> {
         self.fields
     }
 
-    /// Whether the peer asks to go on in another protocol. In HTTP/1.1 it offers some: `Upgrade` names them, and
+    /// Whether the peer asks to switch to another protocol. In HTTP/1.1 it offers some: `Upgrade` names them, and
     /// `Connection` names `Upgrade`. Never in HTTP/1.0, where the field must be ignored (RFC 9110 §7.8). HTTP/2 has no such
     /// field, but [extended CONNECT](Head::is_extended_connect).
     #[inline]

@@ -52,10 +52,10 @@ pub struct Limits {
     /// Bytes of encoded answers beyond which no further pipelined request is taken on, and bytes of streamed
     /// content, encoded or in flight, beyond which no further piece is requested. 64 KiB.
     pub output_max: usize,
-    /// Requests served on one connection; the last is answered with `Connection: close`.
-    /// `--max-requests-per-connection`, unlimited. HTTP/2 says so by GOAWAY.
+    /// Requests served on one connection; the last is answered with `Connection: close`. `--max-requests-per-connection`,
+    /// unlimited. HTTP/2 announces it by GOAWAY.
     pub requests_max: u32,
-    /// What only HTTP/2 has to bound.
+    /// The bounds that only HTTP/2 has.
     pub http2: Http2Limits,
 }
 
@@ -74,15 +74,15 @@ pub struct Http2Limits {
     /// The same for all streams of a connection; so much content of its requests can wait in memory for handlers
     /// that do not read. 512 KiB.
     pub connection_window: u32,
-    /// Bytes of answers that wait for the client's windows, from which on new streams are refused, and answers given to
-    /// others reset them with `ENHANCE_YOUR_CALM`; sixteen times as many for answers that the windows allow, and that wait for
-    /// the network only. 16 MiB: several pages of pictures.
+    /// Bytes of answers that may wait for the client's windows. Beyond it, new streams are refused, and answers on other
+    /// streams reset these with `ENHANCE_YOUR_CALM`; sixteen times as many for answers that the windows allow, and that wait
+    /// for the network only. 16 MiB: several pages of pictures.
     pub unsent_max: usize,
-    /// Streams that a client may reset, or have reset by its mistakes, before their answers are sent: so many per second on
-    /// average, and [`Http2Limits::streams_max`] more at once (CVE-2023-44487, CVE-2025-8671). 100.
+    /// Streams that a client may reset, or make us reset by its mistakes, before their answers are sent: the average per
+    /// second, with [`Http2Limits::streams_max`] more at once (CVE-2023-44487, CVE-2025-8671). 100.
     pub resets_per_second: u32,
-    /// Frames that carry no request and no content (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, empty DATA, unknown ones):
-    /// so many per second on average, ten times as many at once, and four more for each frame that does
+    /// Frames that carry neither a request nor content (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, empty DATA, unknown ones):
+    /// the average per second, with ten times as many at once, and four more for each frame that carries either
     /// (CVE-2019-9512, -9515, -9518). 1000.
     pub control_per_second: u32,
     /// Whether clients may open WebSockets on streams (RFC 8441): `SETTINGS_ENABLE_CONNECT_PROTOCOL` is announced. A

@@ -4,8 +4,8 @@ use core::fmt;
 
 /// A refusal by the protocol engine. The peer gets [`Reject::status`], then the connection closes.
 ///
-/// One list for all versions, since metrics count by it and applications render it. An error of one version
-/// only names the section of its specification.
+/// One list for all versions, because metrics count by it and applications render it. An error of one version only names
+/// the section of its specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reject {
     /// A line ended in LF without CR, or a CR stood alone (RFC 9112 §2.2).

@@ -51,7 +51,7 @@ impl Connection {
         matches!(self.input, Input::Collecting)
     }
 
-    /// The large body that is being collected: where its next bytes go, and how many it lacks.
+    /// The large body that is being collected: the memory for its next bytes, and the number of missing bytes.
     pub fn collecting(&mut self) -> Option<(&mut Vec<u8>, u64)> {
         let is_large = self.is_collecting() && self.large_at == self.requests;
         let partial = self.partial.as_deref_mut().filter(|_| is_large)?;
@@ -59,7 +59,7 @@ impl Connection {
         Some((partial.body.growing(), lacks))
     }
 
-    /// The next `len` bytes of that body are where they go.
+    /// The next `len` bytes of that body have been written to its memory.
     pub fn took(&mut self, len: usize, now: Instant) {
         let partial = self.partial.as_mut().expect("Collecting has a partial request");
         partial.decoder.skip(len as u64);
@@ -74,8 +74,8 @@ impl Connection {
         reads && self.requests != 0 && self.large_at == self.requests
     }
 
-    /// The current request waits for its turn, in the caller's hands: its peer has done its part, and a body
-    /// that is not whole is not read. Returns the body if it was collected.
+    /// The caller keeps the current request until its turn: its peer has sent all that is needed, and a body that is not
+    /// whole is not read. Returns the body if it was collected.
     pub fn park(&mut self) -> Option<Bytes> {
         debug_assert!(self.reply == Reply::Owed, "a request was handed out");
         self.parked = true;

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use super::error::{Error, ErrorCode};
 
-/// CONTINUATION frames of one block, at most: a peer may not send empty ones for ever (CVE-2024-27316). What is larger
-/// than so many frames of the default size is larger than any limit of a field block should be.
+/// The largest number of CONTINUATION frames of one block, so that a peer cannot send empty ones for ever (CVE-2024-27316).
+/// A block with more content than that many frames of the default size exceeds any sensible limit.
 pub const CONTINUATIONS_MAX: u32 = 32;
 
 /// Collects a field block that comes in several frames. One that comes in a single frame needs no copy.

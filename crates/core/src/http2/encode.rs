@@ -1,4 +1,4 @@
-//! From frames to bytes, behind what is to be sent already.
+//! From frames to bytes, appended to the output.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! What goes wrong in HTTP/2, and for whom (RFC 9113 §5.4, §7).
+//! Errors of HTTP/2, and what they end (RFC 9113 §5.4, §7).
 
 use core::fmt;
 

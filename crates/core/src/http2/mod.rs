@@ -6,9 +6,10 @@
 //!  bytes ◀─ encode ◀───────────────────────────────────────────── hpack::Encoder ◀─ fields
 //! ```
 //!
-//! The codecs check what a frame may contain and how large it may be. Which frame may come when is decided
-//! by what keeps the state of streams: [`Connection`], the server's side, and [`client`]; [`Window`] counts what flow control allows. Everything is bounded: an incomplete
-//! frame by `SETTINGS_MAX_FRAME_SIZE`, a field block by its limit and [`CONTINUATIONS_MAX`], the tables by their sizes.
+//! The codecs check what a frame may contain and how large it may be. The order of frames is checked where the state of streams
+//! is kept: by [`Connection`], the server's side, and by [`client`]; [`Window`] counts what flow control allows. Everything is
+//! bounded: an incomplete frame by `SETTINGS_MAX_FRAME_SIZE`, a field block by its limit and [`CONTINUATIONS_MAX`], the tables
+//! by their sizes.
 
 mod block;
 pub mod client;

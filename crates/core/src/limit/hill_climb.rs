@@ -12,11 +12,10 @@
 //! It stores what each limit achieved, and does not step to a limit that was worse lately. Below
 //! 1000 requests per second it concludes nothing.
 //!
-//! It is here for comparison. The rate of answers has no maximum over the limit: it is as high with
-//! a thousand requests waiting as with ten, although all of the thousand are answered too late. So
-//! this algorithm passes the point at which `queue_delay.rs` stops, and its memory does not prevent
-//! that. It is useful for a server of which only the request rate is known, and whose rate does
-//! fall when there is too much to do.
+//! It is here for comparison. The rate of answers has no maximum over the limit: it is as high with a thousand requests
+//! waiting as with ten, although all of the thousand are answered too late. So this algorithm passes the point at which
+//! `queue_delay.rs` stops, and its memory does not prevent that. It is useful for a server of which only the request rate
+//! is known, and whose rate falls when there is too much to do.
 
 use core::time::Duration;
 
@@ -69,7 +68,7 @@ struct Achieved {
 }
 
 impl HillClimb {
-    /// The first limit, unless the bound that is given is less.
+    /// The first limit, unless the given bound is lower.
     pub const START: u32 = START;
     /// The lowest limit, likewise.
     pub const MIN: u32 = MIN;

@@ -1,16 +1,16 @@
-//! Is the wait in the queue just as long as clients wait?
+//! Is the wait in the queue as long as clients are willing to wait?
 //!
-//! A client that leaves takes its request with it: a proxy resets the connection, or its stream. So a queue may be too
-//! long for its clients although no request in it was given up. Just above the capacity it grows until as many leave as
-//! come too much, and stays at that length: all requests that are started have then waited for nearly as long as their
-//! clients do, and all answers come too late.
+//! A client that leaves takes its request with it: a proxy resets the connection, or its stream. So a queue may be too long
+//! for its clients although it contains no abandoned request. Just above the capacity it grows until as many clients leave
+//! as come in excess, and then keeps its length: all requests that are started have then waited nearly as long as their
+//! clients wait, and all answers come too late.
 //!
-//! The sign is that nobody outlasts those who leave. If only a few clients are impatient, requests of others are started
-//! that have waited for longer; and in a queue that is shorter, nobody leaves. So only a client that leaves just before its turn
-//! says that the queue is too long. One that leaves long before, such as one that always waits for a moment only, says
-//! nothing: the others may wait for longer, or leave themselves just before their turn. And if clients leave at any time, for
-//! reasons of their own, few of them do so just before their turn. Requests of a higher class start before those of a lower
-//! one, however long these have waited: they are compared with their own class.
+//! The sign is that no client waits longer than the clients that leave. If only a few clients are impatient, requests of others
+//! are started after a longer wait; and in a shorter queue, no client leaves. So only a client that leaves just before its turn
+//! shows that the queue is too long. A client that leaves long before shows nothing: the others may wait longer, or leave just
+//! before their own turn. And if clients leave at any time, for reasons of their own, few of them do so just before their turn.
+//! Requests of a higher class start before those of a lower class, however long these have waited, so requests are compared
+//! within their class.
 //!
 //! Never here: a clock.
 

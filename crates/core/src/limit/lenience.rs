@@ -1,8 +1,8 @@
-//! May a request wait for longer in a standing queue, because its client is not the one that makes it long?
+//! May a request wait longer in a standing queue, because its client is not the cause of the queue?
 //!
-//! Where clients have shares, those that ask for less are served first. Now and then several of their requests come
-//! together, or cost more than usual, and wait for longer than the short target although there is room for all of them.
-//! They are excused, if a client that asks for more than its share has been seen lately, and if it passes:
+//! Where clients have shares, clients that ask for less are served first. Now and then several of their requests come
+//! together, or cost more than usual, and wait longer than the short target although there is room for all of them. They
+//! are excused if a client that asks for more than its share has been seen lately, and if the delay is temporary:
 //!
 //! ```text
 //!             a request that is alone waits too long
@@ -11,7 +11,7 @@
 //!     └────────── nothing too late for PAUSE targets ───────┴─▶ refused like the others
 //! ```
 //!
-//! Without a client to blame nobody is excused: many that ask once each are an overload like any other.
+//! Without a client to blame, no request is excused: many clients with one request each are an overload like any other.
 //!
 //! It never reads a clock, and does not know requests.
 
@@ -19,12 +19,12 @@ use core::time::Duration;
 
 use crate::time::Instant;
 
-/// For so many targets an excused request may wait, and requests are excused. Less: quiet clients are refused when the cost of
-/// requests varies, or few fit into the queue; more: all wait for longer where all ask for too much.
+/// How many targets an excused request may wait, and for how long requests are excused. Less: quiet clients are refused when
+/// the cost of requests varies, or few fit into the queue; more: all wait for longer where all ask for too much.
 const LENIENCE: u32 = 6;
 
-/// After so many targets in which none was too late, requests are excused again. Less: as more [`LENIENCE`]; more: a second
-/// cluster of requests is refused.
+/// After this many targets in which no request was too late, requests are excused again. Less: as more [`LENIENCE`]; more:
+/// a second cluster of requests is refused.
 const PAUSE: u32 = 4;
 
 /// Who was to blame, and since when requests are too late.
@@ -47,8 +47,8 @@ impl Lenience {
         self.blamed_at = Some(now);
     }
 
-    /// A request that is the only one of its client has `waited` for longer than `target`. Returns whether it may wait on,
-    /// which is never for longer than `longest`.
+    /// A request that is the only one of its client has `waited` for longer than `target`. Returns whether it may continue
+    /// to wait, but never for longer than `longest`.
     pub fn excuses(
         &mut self,
         now: Instant,

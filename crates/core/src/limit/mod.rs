@@ -1,8 +1,7 @@
 //! How much work may be in progress at once?
 //!
-//! A [`Limit`] receives a [`Sample`] of what happened since the last one, and returns how many
-//! connections may have work. It computes a number and does nothing else: other modules enforce the
-//! limit, pay for refusals and take the samples.
+//! A [`Limit`] receives a [`Sample`] of the events since the last one, and returns how many connections may have work. It
+//! computes a number and does nothing else: other modules enforce the limit, pay for refusals and take the samples.
 //!
 //! It never reads a clock, starts a thread, does I/O or uses randomness. The same samples always
 //! give the same limits.
@@ -134,7 +133,7 @@ pub struct Sample {
     pub workers: u32,
     /// Workers with a standing queue.
     pub standing: u32,
-    /// Workers with a queue that stands, or is so long that it may have to stand soon.
+    /// Workers with a queue that stands, or is so long that it may soon stand.
     pub long: u32,
     /// The cost of a request to a worker: the mean over the workers with a standing queue, or over
     /// all workers if there are none.
@@ -143,7 +142,8 @@ pub struct Sample {
     pub target: Duration,
     /// Requests that wait to be started now.
     pub queued: u32,
-    /// Connections with work now of which no request waits: those that have sent none yet, and a few that are served.
+    /// Connections with work but without a waiting request: connections that have sent none yet, and a few that are being
+    /// served.
     pub asleep: u32,
     /// The share of the time with an empty queue, 0 to 1: the mean over the workers with a standing
     /// queue.

@@ -29,8 +29,8 @@ const KEPT: f64 = 4.0;
 /// Half of the counts are forgotten in this time.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 
-/// Fewer connections and requests than this say nothing about the kind of clients. A guess;
-/// `a_pause_changes_nothing` notices a wrong value.
+/// Fewer connections and requests than this tell nothing about the kind of clients. A guess; `a_pause_changes_nothing`
+/// notices a wrong value.
 pub const EVIDENCE_MIN: u32 = 16;
 
 /// Watches how connections are used.

@@ -9,13 +9,13 @@
 //!  virtual time + cost ÷ clients                           when it was served, while so many clients waited
 //! ```
 //!
-//! A client that asks for less than its share is never behind: its requests start at the virtual time, so
-//! they are next. One that asks for more has requests ever further behind, and those are refused. What it
-//! means to have a share needs no number: with *n* clients that all ask for more it is one *n*th of the
-//! worker's time, and what others leave over is divided among those that want it.
+//! A client that asks for less than its share is never behind: its requests start at the virtual time, so they are next.
+//! One that asks for more has requests ever further behind, and those are refused. A share needs no number: with *n*
+//! clients that all ask for more, it is one *n*th of the worker's time, and unused time is divided among the clients that
+//! ask for more.
 //!
-//! A client that waits with several requests has one place, for the first of them; the next one follows when that was
-//! served. So it is never owed less because requests of its own were refused.
+//! A client with several waiting requests has one place, for the first of them; the next one gets a place when that was
+//! served. So a client's share does not become smaller because some of its requests were refused.
 //!
 //! From `fq_codel` (RFC 8290) this takes that sparse clients go first, that the client with the most
 //! waiting pays for a full queue, and a fixed number of slots. It differs in two points. The order follows
@@ -64,7 +64,7 @@ impl ClientKey {
 pub struct Place {
     /// Requests are started in the order of this number.
     pub start: u64,
-    /// Its client has had more than its share lately: there are clients to be served before.
+    /// Its client has had more than its share lately: other clients are served first.
     pub is_ahead: bool,
     /// What its client was charged, in nanoseconds.
     cost: u64,
@@ -131,8 +131,7 @@ impl Shares {
         self.now = self.now.max(place.start);
     }
 
-    /// The request at `place` was worked on for `actual` nanoseconds, while so many `clients` had requests, the one of
-    /// this included.
+    /// The request at `place` took `actual` nanoseconds, while this many `clients` had requests, including its own client.
     pub fn served(&mut self, place: &Place, actual: u64, clients: usize) {
         self.charge(place, actual);
         self.now = self.now.saturating_add(actual / (clients.max(1) as u64));
@@ -158,7 +157,7 @@ impl Shares {
         }
     }
 
-    /// Nothing waits any more: there was time for everybody, so nobody is ahead.
+    /// Nothing waits any more: there was time for all clients, so none is ahead.
     pub fn settle(&mut self) {
         self.now = self.latest;
     }

@@ -24,12 +24,12 @@
 //! first misses: many clients that each wait for their answer before they ask again, and loads just
 //! above the capacity. A single burst fulfils neither: after it has arrived, nothing more arrives.
 //!
-//! **A queue that grows steadily** will be too long for somebody, long before it is too long for all: in order of arrival,
-//! once the answer to one impatient client is late, all answers to such clients are. So from when it has grown for a quarter of the
-//! patience (`growth.rs`), the newest requests are started first, except while the oldest has waited for half of the
+//! **A queue that grows steadily** will be too long for some clients long before it is too long for all: in order of arrival,
+//! once the answer to one impatient client is late, all answers to such clients are. So from when it has grown for a quarter of
+//! the patience (`growth.rs`), the newest requests are started first, except while the oldest has waited for half of the
 //! patience, and requests whose clients have given up are dropped. This refuses no request, and ends with the growth. The
-//! newest are mostly those of whoever sends most: where clients have shares, the worker takes their turns into account
-//! whenever [`Standing::overtaken_max`] is not zero.
+//! newest are mostly requests of the client that sends most: where clients have shares, the worker takes their turns into
+//! account whenever [`Standing::overtaken_max`] is not zero.
 //!
 //! **Clients' patience may be shorter.** If most of the requests being started have already been
 //! given up by their clients, the queue takes longer than the clients wait, whatever the setting.
@@ -48,9 +48,9 @@
 //! It ends as well when a trial has shown that all refused requests fit if they wait a little longer
 //! (`trial.rs`): then they were not an overload but a few clients that retry at once.
 //!
-//! **The cost** of a request is the time that the worker spent, divided by the requests it started.
-//! While requests wait, all time counts, including the kernel's. So it is what a request costs on
-//! this machine now, whatever else runs on it.
+//! **The cost** of a request is the time that the worker spent, divided by the requests it started. While requests wait,
+//! all time counts, including the kernel's. So it is the present cost of a request on this machine, including the effect of
+//! other programs.
 //!
 //! It never reads a clock, never looks at requests, and never decides which request to refuse.
 //!
@@ -113,7 +113,7 @@ const OUTLASTING: u32 = 4;
 /// ones come and go by chance just below the capacity. A guess; `the_first_seconds` notices a wrong value.
 const GROWN_SHARE: u32 = 16;
 
-/// How many classes of requests are told apart. While one of a higher class waits, none of a lower class is started, so that the
+/// How many classes of requests there are. While one of a higher class waits, none of a lower class is started, so that the
 /// waits of one class say nothing about those of another.
 pub const CLASSES: usize = 3;
 
@@ -210,13 +210,13 @@ impl Standing {
         self.stands
     }
 
-    /// Whether the queue is so long that it may have to stand soon, or stands: time to learn whose the requests are.
+    /// Whether the queue stands, or is so long that it may soon stand: time to look up the clients of the requests.
     #[inline]
     pub fn is_long(&self) -> bool {
         self.is_long
     }
 
-    /// Whether given-up requests are to be dropped instead of started.
+    /// Whether abandoned requests are to be dropped instead of started.
     #[inline]
     pub fn drops_abandoned(&self) -> bool {
         self.stands || (self.is_watching && self.dropping.is_some())
@@ -265,8 +265,8 @@ impl Standing {
         self.leavers[class].on_leave(wait);
     }
 
-    /// In this turn the worker read input for so long before it could start one of the requests that waited. Much input makes
-    /// a turn long, and is not a slow request.
+    /// In this turn the worker read input for this long before it could start one of the waiting requests. Much input makes a
+    /// turn long, and must not be mistaken for a slow request.
     #[cold]
     pub fn on_input(&mut self, took: Duration) {
         self.input = took;

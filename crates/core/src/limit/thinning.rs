@@ -1,14 +1,15 @@
-//! Which part of each source's attempts to connect may pass, where only those are seen that were accepted?
+//! Which part of each source's attempts to connect may pass, if only accepted ones are seen?
 //!
-//! A full listen queue drops attempts at random. So what is accepted is a sample of what was attempted, but for what is
-//! held back on purpose, and that is known: of a source of which a tenth passes, each accepted connection stands for ten
-//! times as many attempts as another's. Together they made as many as the kernel counted. From these rates follows the level
-//! ([`Level`]), and from the level which part of each busier source's attempts is to pass from now on.
+//! A full listen queue drops attempts at random. So the accepted connections are a sample of all attempts, except for those
+//! that were held back on purpose, whose share is known: if a tenth of a source's attempts passes, each of its accepted
+//! connections stands for ten times as many attempts as another source's. The kernel's count gives the sum of all attempts.
+//! The level ([`Level`]) follows from these rates, and from the level the part of each busier source's attempts that may
+//! pass from now on.
 //!
-//! What the full queue drops may have forged addresses, which nobody accepts, and so make everybody look busier. So this count is
-//! believed once: while sources are held back the queue is not full, and what counts is what was accepted and what was held
-//! back; and the rates of the first look are forgotten at the second, as are those of the next few if hardly any connection was
-//! accepted.
+//! Attempts that the full queue drops may have forged addresses. They are never accepted, and make all sources look busier. So
+//! this count is used only once: while sources are held back, the queue is not full, and only accepted and held-back attempts
+//! count. The rates of the first look are forgotten at the second, as are those of the next few looks if hardly any connection
+//! was accepted.
 //!
 //! Pure: counts and time come in, parts come out.
 
@@ -72,10 +73,10 @@ impl Thinning {
         self.passes.iter().any(|&passes| passes < 1.0)
     }
 
-    /// Takes in the counts so far, `span` after the previous ones, while there were so many `attempts` in all: if sources are held
-    /// back ([`Thinning::holds`]), those that were accepted or held back; else all. Returns the
-    /// buckets that are above the level, if `capacity` connections can be served per second, with the part of their
-    /// attempts that may pass: of the `held_max` busiest at most.
+    /// Takes in the counts so far, `span` after the previous ones, and the number of `attempts` in that time: of those that
+    /// were accepted or held back, if sources are held back ([`Thinning::holds`]); else of all. Returns the buckets that are
+    /// above the level, if `capacity` connections can be served per second, with the part of their attempts that may pass: of
+    /// the `held_max` busiest at most.
     pub fn look(
         &mut self,
         span: Duration,
@@ -120,7 +121,7 @@ impl Thinning {
         self.level.rates().iter().filter(|&&rate| rate > 0.0).nth(1).is_none()
     }
 
-    /// Nobody is held back from now on, but counting goes on.
+    /// No source is held back from now on, but counting continues.
     pub fn release(&mut self) {
         self.passes.fill(1.0);
     }

@@ -1,7 +1,7 @@
-//! Routes without parameters, by their path: most requests of most services are for one of them, and a literal comes
-//! before everything else, so that a path which is one needs no search in the tree.
+//! Routes without parameters, by their path: most requests of most services are for one of them, and literals take
+//! precedence, so a path that equals one needs no search in the tree.
 //!
-//! A hash table with open addressing, at most half full. Its keys are the application's own, so nobody can choose ones
+//! A hash table with open addressing, at most half full. Its keys come from the application, so no client can choose keys
 //! that collide.
 
 use alloc::boxed::Box;

@@ -109,7 +109,7 @@ impl Error {
         Error::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message)
     }
 
-    /// 500 `internal`: our fault. The peer learns no more than that; `source` is for the operator.
+    /// 500 `internal`: the service is at fault. The peer learns only that; `source` is for the operator.
     pub fn internal(source: impl Into<BoxError>) -> Self {
         Error::of_status(StatusCode::INTERNAL_SERVER_ERROR).with_source(source)
     }

@@ -11,18 +11,18 @@ use super::request::Request;
 use super::router::Router;
 
 impl Router {
-    /// Says whose a request is, for the shares that clients have of an overloaded server (`--fair`): requests for which
-    /// `client` returns equal values are one client's. Without it, and where it returns `None`, a client is the address
-    /// that a connection comes from, or that a trusted proxy names.
+    /// Names the client of a request, for the shares of clients in an overloaded server (`--fair`): requests for which
+    /// `client` returns equal values belong to one client. Without it, and where it returns `None`, a client is the address
+    /// that a connection comes from, or the one that a trusted proxy names.
     ///
-    /// While more requests come than can be served, each client gets an equal share of the time, and what some do not use
-    /// is divided among the others. Only then is `client` called, once for each request that waits, on its worker and before
-    /// anything else of the application: so it should be quick, and look at the head only (the body appears empty). Requests
-    /// in one turn of a worker wait for it together for a millisecond at most, or for one slow call. If it panics, its
-    /// request is answered 500, and logged and counted as if its handler had panicked.
+    /// While more requests come than can be served, each client gets an equal share of the time, and the unused part of a
+    /// share is divided among the other clients. Only then is `client` called, once for each request that waits, on its
+    /// worker and before anything else of the application: so it should be quick, and look at the head only (the body
+    /// appears empty). Requests in one turn of a worker wait for it together for a millisecond at most, or for one slow
+    /// call. If it panics, its request is answered 500, and logged and counted as if its handler had panicked.
     ///
-    /// Return what a client cannot choose freely, such as the tenant that a token is signed for. With a field that is not
-    /// checked, a client that sends another value with each request has as many shares as it wants.
+    /// Return a value that a client cannot choose freely, such as the tenant that a token is signed for. If the value comes
+    /// from an unchecked field, a client that sends another one with each request has as many shares as it wants.
     ///
     /// The gate in the kernel knows addresses only. Where the application names clients it refuses connections whatever their
     /// address, and shares begin in the queue. Only the outermost router's function counts.

@@ -15,11 +15,11 @@ pub struct Fixed {
     problem: Option<String>,
 }
 
-/// The same response for every request, encoded once: the cheapest endpoint there is, for health checks
-/// and other constants. No error renderer applies to it, and of the layers only those that cover
-/// [everything](super::layer::Layer::everywhere), as those that ask for a password or a token (`auth`) do. A change that such a layer makes to every response
-/// alike ([`amend`](super::layer::Layer::amend)) is made when the application is built, and costs
-/// nothing; if one looks at requests, the response is made for each.
+/// The same response for every request, encoded once: the cheapest endpoint there is, for health checks and other constants. No
+/// error renderer applies to it, and only layers that cover [everything](super::layer::Layer::everywhere) apply, such as those
+/// that ask for a password or a token (`auth`). A change that such a layer makes to every response alike
+/// ([`amend`](super::layer::Layer::amend)) is made when the application is built, and costs nothing; if one looks at requests,
+/// the response is made for each.
 ///
 /// ```
 /// use highwater::{Handler, Router, StatusCode, fixed};

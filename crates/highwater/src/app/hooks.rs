@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::draining::Draining;
 use super::error::BoxError;
 
-/// How long a hook may take, unless it says so itself.
+/// How long a hook may take, unless it sets its own time.
 pub const HOOK_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A step of the life of an application, in the order in which it was given.

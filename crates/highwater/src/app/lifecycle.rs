@@ -11,13 +11,13 @@ use super::hooks::{Done, HOOK_TIME_MAX, Hook, Step};
 use super::router::Router;
 
 impl Router {
-    /// Does something before the server listens: migrations, a first look at a service that it needs. If it fails, panics, or
-    /// takes longer than [`HOOK_TIME_MAX`], the server does not start: [`Server::run`](crate::Server::run) returns the reason,
-    /// with the hook's name, and nobody was let in.
+    /// Runs `hook` before the server listens, for example for migrations, or to check a service that the application needs. If
+    /// it fails, panics, or takes longer than [`HOOK_TIME_MAX`], the server does not start:
+    /// [`Server::run`](crate::Server::run) returns the reason, with the hook's name, and no connection was accepted.
     ///
-    /// Hooks run one after the other, in the order in which they were given, those of a router before those of routers in it. They
-    /// share a Tokio runtime on a thread of its own, which lives as long as the server; an application without hooks has none. A
-    /// hook must not block that thread: what blocks belongs in `tokio::task::spawn_blocking`. Tests with
+    /// Hooks run one after the other, in the order in which they were added, those of a router before those of nested routers.
+    /// They share a Tokio runtime on a thread of its own, which lives as long as the server; an application without hooks has
+    /// none. A hook must not block that thread: blocking work belongs in `tokio::task::spawn_blocking`. Tests with
     /// [`testing::Client`](crate::testing) run no hooks.
     ///
     /// ```no_run
@@ -64,11 +64,12 @@ impl Router {
         self.hook(name, time_max, Step::Start(run(hook)))
     }
 
-    /// Does something after the server has drained, when no request is in flight any more: it sends what was collected, closes
-    /// what was opened. What fails, panics, or takes longer than [`HOOK_TIME_MAX`] is logged with its name, and the next one runs.
+    /// Runs `hook` after the server has drained, when no request is in flight any more, for example to send collected data or
+    /// to close connections. If it fails, panics, or takes longer than [`HOOK_TIME_MAX`], that is logged with its name, and the
+    /// next hook runs.
     ///
-    /// The last one given runs first. If a start hook fails, or the server cannot listen, those that were given before that
-    /// are run as well, so that what one hook opens the next one can close.
+    /// The hook that was added last runs first. If a start hook fails, or the server cannot listen, the stop hooks that
+    /// were added before it run as well, so that they can close what earlier start hooks have opened.
     #[must_use]
     pub fn on_stop<F, Fut, E>(self, name: impl Into<String>, hook: F) -> Self
     where
@@ -95,8 +96,8 @@ impl Router {
         self.hook(name, time_max, Step::Stop(run(hook)))
     }
 
-    /// Does something while the server serves: renews what is kept, sends what is queued. It begins when all start hooks have
-    /// succeeded, and learns of the drain by its argument. The drain waits for it as for a request: until
+    /// Runs `task` while the server serves, for example to renew stored data or to send a queue. It begins when all start
+    /// hooks have succeeded, and its argument tells it when the drain begins. The drain waits for it as for a request: until
     /// [`ServerConfig::drain_timeout`](crate::ServerConfig::drain_timeout), at which it is dropped; then the stop hooks run. A
     /// task that panics is logged with its name, and the server goes on.
     ///

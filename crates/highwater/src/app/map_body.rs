@@ -15,10 +15,10 @@ use super::error::BoxError;
 use super::response::Response;
 
 impl Response {
-    /// Wraps the content in a stream: `wrap` receives the content as a stream of pieces, and returns the
-    /// stream that is sent instead. Trailers stay, and are sent when the new stream has ended, if it has
-    /// read the pieces to their end. The length is no longer known; a `Content-Length` is dropped. Other
-    /// fields that describe the content (`Content-Encoding`, `ETag`, …) are the caller's to change.
+    /// Wraps the content in a stream: `wrap` receives the content as a stream of pieces, and returns the stream that is
+    /// sent instead. Trailers stay, and are sent when the new stream has ended, if it has read the pieces to their end. The
+    /// length is no longer known; a `Content-Length` is dropped. Other fields that describe the content
+    /// (`Content-Encoding`, `ETag`, …) must be changed by the caller.
     ///
     /// Nothing happens to a response without content, nor to an [upgrade](Response::upgrade).
     ///

@@ -14,11 +14,11 @@ use super::response::Response;
 /// About how many bytes are sent at once.
 const PIECE: usize = 16 << 10;
 
-/// Values as lines of JSON (`application/x-ndjson`), made while they are sent: a long list takes no more memory than a piece of it, and a
-/// client can begin with the first line.
+/// Values as lines of JSON (`application/x-ndjson`), encoded while they are sent: a long list takes no more memory than one
+/// piece of it, and a client can process the first line at once.
 ///
-/// The values are made on the worker, some 16 KiB at a time, and only as fast as the client reads. A value that cannot be
-/// serialized ends the answer in the middle, which clients notice: its last chunk is missing.
+/// The values are encoded on the worker, some 16 KiB at a time, and only as fast as the client reads. A value that cannot
+/// be serialized ends the answer in the middle, which clients notice: its last chunk is missing.
 ///
 /// ```
 /// use highwater::testing::Client;

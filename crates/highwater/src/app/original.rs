@@ -4,8 +4,8 @@ use super::guard::Panic;
 use super::request::Request;
 
 impl Request<'_> {
-    /// The target as it was sent, whatever a [rewrite](super::Router::rewrite) has made of it: for links and redirects,
-    /// which the client follows from where it is, and for logs.
+    /// The target as it was sent, before any [rewrite](super::Router::rewrite): for logs, and for links and redirects,
+    /// which the client resolves against the target that it knows.
     pub fn original_target(&self) -> &str {
         let replaced = self.routed().replaced.as_ref();
         match replaced.and_then(|replaced| replaced.target.as_ref()) {

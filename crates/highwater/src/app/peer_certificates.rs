@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// The certificates by which the client has shown who it is, over TLS with client certificates (setting `tls-client-ca`,
-/// feature `tls`): its own first, then those of its issuers as far as it has sent them. They were checked when the connection
-/// began, or when the session was that it resumes.
+/// The certificates with which the client has authenticated itself, over TLS with client certificates (setting
+/// `tls-client-ca`, feature `tls`): its own first, then those of its issuers as far as it has sent them. They were checked
+/// when the connection began or, for a resumed session, when the session began.
 ///
-/// In a handler without `Option`, a request without one is answered 403. Layers get it with
-/// [`Request::extension`](super::Request::extension); those that see refusals of the server's own see none.
+/// If a handler takes them without `Option`, a request without a certificate is answered 403. Layers get them with
+/// [`Request::extension`](super::Request::extension), except for refusals by the server itself.
 ///
 /// ```
 /// use highwater::{PeerCertificates, Router};

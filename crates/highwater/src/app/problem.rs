@@ -36,13 +36,13 @@ pub struct Problem {
     pub detail: String,
     /// The error's short name.
     pub code: &'static str,
-    /// Data for programs, such as all wrong fields.
+    /// Data for programs, such as all invalid fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errors: Option<Value>,
 }
 
 impl Problem {
-    /// The problem that an error is.
+    /// The error as a problem.
     pub fn of(error: &Error) -> Self {
         let status = error.status();
         Problem {

@@ -72,7 +72,7 @@ pub struct Request<'a> {
     depth: usize,
 }
 
-/// A request that owns its parts: what asynchronous layers get.
+/// A request that owns its parts, for asynchronous layers.
 ///
 /// It is one pointer: each layer's future holds it several times over, and is moved as a whole.
 pub type OwnedRequest = Box<Request<'static>>;
@@ -326,7 +326,7 @@ impl Request<'_> {
         self.with_head(to_method)
     }
 
-    /// The target, usually path and query: as sent, unless a [rewrite](super::Router::rewrite) has made another of it.
+    /// The target, usually path and query: as sent, unless a [rewrite](super::Router::rewrite) has replaced it.
     pub fn target(&self) -> &str {
         self.with_head(|head| head.target())
     }
@@ -394,8 +394,8 @@ impl Request<'_> {
         self.raw_param_at(index)
     }
 
-    /// The content, if the handler takes it whole; empty if it takes none, or there is none, and for layers that see
-    /// the answer later. `None` if the handler takes it as it comes.
+    /// The content, if the handler takes it whole; empty if the handler takes no content or there is none, and in layers
+    /// that see the answer later. `None` if the handler takes the content as a stream.
     ///
     /// An extractor gets all of it if its [`FromRequest::BODY`] is `Whole`.
     ///

@@ -13,7 +13,7 @@ use super::guard::{Panic, guarded};
 /// (`--uri-max`).
 const TARGET_SIZE_MAX: usize = 64 * 1024;
 
-/// What a rule sees of a request: see [`Router::rewrite`](super::Router::rewrite).
+/// The view of a request that a rule gets: see [`Router::rewrite`](super::Router::rewrite).
 #[derive(Clone, Copy, Debug)]
 pub struct Rewriting<'a> {
     head: &'a Head<'a>,
@@ -35,7 +35,7 @@ impl<'a> Rewriting<'a> {
         self.head.query()
     }
 
-    /// The server that was asked for, as `host` or `host:port`: the value of `Host` or `:authority`. Clients choose it.
+    /// The host that was requested, as `host` or `host:port`: the value of `Host` or `:authority`. Clients choose it.
     pub fn host(&self) -> Option<&'a str> {
         self.head.authority()
     }

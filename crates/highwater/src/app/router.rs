@@ -28,13 +28,12 @@ use crate::admission::route_limit::Concurrency;
 ///
 /// # Paths
 ///
-/// `/users/me` is that path. `{id}` stands for one segment that is not empty, or for what is left of one beside text,
-/// as in `/{name}.json` and `/v{n}`; `{*rest}`, at the end, for at least one byte, slashes included. Literal text goes
-/// before `{param}`, and that before
-/// `{*rest}`; the order of registration never matters. Paths are matched as they arrive: `/a%62` is
-/// not `/ab`, and `/users/` not `/users`.
+/// `/users/me` is that path. `{id}` stands for one segment that is not empty, or for the rest of a segment beside text, as
+/// in `/{name}.json` and `/v{n}`; `{*rest}`, at the end, for at least one byte, slashes included. Literal text takes
+/// precedence over `{param}`, and `{param}` over `{*rest}`; the order of registration never matters. Paths are matched as
+/// they arrive: `/a%62` is not `/ab`, and `/users/` not `/users`.
 ///
-/// # What is answered without a route
+/// # Answers without a route
 ///
 /// * `HEAD` is answered by the route for `GET`, `OPTIONS` with 204 and `Allow`, unless they are
 ///   routed themselves. `OPTIONS *` lists every method the application takes.
@@ -42,13 +41,13 @@ use crate::admission::route_limit::Concurrency;
 ///   method that neither RFC 9110 nor RFC 5789 defines 501. If two patterns match a path, the more specific
 ///   one decides, even if only the other has the method.
 ///
-/// # What covers a route
+/// # Layers, errors and states of a route
 ///
-/// [Layers](Router::layer), the renderer of [`errors`](Router::errors) and [`state`](Router::state)s cover
-/// the whole router they are given to, wherever they appear among its routes: its routes, those of nested
-/// routers, and requests without a route; for a nested router, that is everything below its prefix. So a 404
-/// cannot bypass a layer that asks for a password. They apply from the outermost router to the innermost and,
-/// within one router, in the order they were given; to responses in the reverse order.
+/// [Layers](Router::layer), the renderer of [`errors`](Router::errors) and [`state`](Router::state)s cover the whole router
+/// to which they are added, wherever they appear among its routes: its routes, those of nested routers, and requests
+/// without a route; for a nested router, that is everything below its prefix. So a 404 cannot bypass a layer that asks for
+/// a password. They apply from the outermost router to the innermost and, within one router, in the order in which they
+/// were added; to responses in the reverse order.
 ///
 /// ```
 /// use highwater::layers::security_headers;
@@ -119,7 +118,7 @@ impl Router {
         Router::default()
     }
 
-    /// Routes `GET`, and `HEAD` unless that is routed itself.
+    /// Routes `GET`, and `HEAD` unless that has a route of its own.
     #[must_use]
     pub fn get<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
         self.on(&[Method::GET], path, handler)
@@ -176,7 +175,7 @@ impl Router {
         self
     }
 
-    /// Routes one method or several to one endpoint. They may be the application's own.
+    /// Routes one method or several to one endpoint. Methods may be the application's own.
     #[must_use]
     pub fn on<M: 'static>(self, methods: &[Method], path: &str, handler: impl Handler<M>) -> Self {
         self.register(Some(methods), path, Route::of(handler))
@@ -188,11 +187,12 @@ impl Router {
         self.register(None, path, Route::of(handler))
     }
 
-    /// Answers every path that has no route in this router and those nested in it, whatever the method: instead of 404.
-    /// A path with routes for other methods is answered 405 all the same.
+    /// Answers requests to every path that has no route in this router or in nested ones, whatever the method, instead of
+    /// 404. A path with routes for other methods is answered 405 all the same.
     ///
-    /// Nested routers inherit it, and their layers cover it there, as does their timeout if it has none of its own; its own
-    /// concurrency limit is one for all of them. A router that has a fallback of its own uses that below its prefix. In metrics it goes by `{*rest}` behind the prefix, unless it is [named](Handler::name).
+    /// Nested routers inherit it, and their layers cover it there, as does their timeout if the fallback has none of its own;
+    /// its concurrency limit is shared by all of them. A router with a fallback of its own uses that below its prefix. In
+    /// metrics its name is the prefix and `{*rest}`, unless it is [named](Handler::name).
     ///
     /// ```
     /// use highwater::{Error, Router, Uri};
@@ -210,8 +210,8 @@ impl Router {
         self
     }
 
-    /// Says what happens to a path that only a slash at its end keeps from having a route. By default `/a/` is not
-    /// `/a`. For the outermost router: it holds for the whole application.
+    /// Decides about a path that would have a route with, or without, a slash at its end. By default `/a/` is not `/a`.
+    /// Call it on the outermost router: it applies to the whole application.
     ///
     /// ```
     /// use highwater::{Router, TrailingSlash};
@@ -315,9 +315,9 @@ impl Router {
     }
 
     /// Describes the routes of this router and of those nested in it, in OpenAPI 3.1: `GET /openapi.json` is the document, and
-    /// `GET /docs` a page that shows it and tries it out, and loads nothing from elsewhere. Both are below the router's prefix,
-    /// and are [`fixed`](super::fixed) answers: anyone who can reach the server can read them, even behind layers that authenticate. Needs the feature `openapi`; see
-    /// [`openapi`](super::openapi).
+    /// `GET /docs` a page that shows it and can send requests, and loads nothing from elsewhere. Both are below the router's
+    /// prefix, and are [`fixed`](super::fixed) answers: anyone who can reach the server can read them, even behind layers that
+    /// authenticate. Needs the feature `openapi`; see [`openapi`](super::openapi).
     ///
     /// ```
     /// use highwater::openapi::{OpenApi, api};
@@ -335,11 +335,10 @@ impl Router {
         self
     }
 
-    /// Answers at most `limit` requests of this router's routes at once, all of them together and over all
-    /// workers; a further one is answered 503, with `Retry-After`. A route or a nested router with a limit of
-    /// its own keeps to both. [`fixed`](super::fixed) answers and routes that are [never
-    /// shed](Handler::never_shed) are not counted, and neither are answers that no handler gives, such as a 404; those of a
-    /// [fallback](Router::fallback) are.
+    /// Answers at most `limit` requests to this router's routes at once, together and over all workers; a further request
+    /// is answered 503, with `Retry-After`. To a route or a nested router with a limit of its own, both limits apply.
+    /// [`fixed`](super::fixed) answers and routes that are [never shed](Handler::never_shed) are not counted, and neither
+    /// are answers without a handler, such as a 404; answers of a [fallback](Router::fallback) are counted.
     ///
     /// ```
     /// use highwater::{Concurrency, Router};
@@ -362,8 +361,8 @@ impl Router {
         self
     }
 
-    /// Answers 503 in place of any handler of this router that takes longer: [`Handler::timeout`] for all of them. A
-    /// handler or a nested router that has a timeout of its own keeps to that instead.
+    /// Answers 503 if a handler of this router takes longer: [`Handler::timeout`] for all of them. A handler or a nested
+    /// router with a timeout of its own uses that instead.
     ///
     /// ```
     /// use std::time::Duration;

@@ -19,8 +19,8 @@ use http::Method;
 use super::handler::Handler;
 use super::route::Route;
 
-/// The handlers of one path, by method: for [`Router::route`](super::Router::route). Made by [`get`], [`post`] and
-/// the other functions of this module; its methods add further ones.
+/// The handlers of one path, by method, for [`Router::route`](super::Router::route). Made by [`get`], [`post`] and the
+/// other functions of this module; its methods add further ones.
 ///
 /// A method that has two handlers is a problem that [`Router::build`](super::Router::build) reports.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use http::StatusCode;
 use super::into_response::IntoResponse;
 use super::response::Response;
 
-/// 201: something new is there. Add `Location` where it has an address: `([("location", …)], Created(Json(todo)))`.
+/// 201: a resource was created. Add `Location` if it has an address: `([("location", …)], Created(Json(todo)))`.
 ///
 /// ```
 /// use highwater::{Created, Json, Router};
@@ -16,11 +16,11 @@ use super::response::Response;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Created<R>(pub R);
 
-/// 202: it will be done.
+/// 202: the request was accepted, and will be done later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted<R>(pub R);
 
-/// 204: it is done, and there is nothing to say.
+/// 204: the request is done, and the answer has no content.
 ///
 /// ```
 /// use highwater::{NoContent, Path, Router};

@@ -33,7 +33,7 @@ thread_local! {
     static ALL: RefCell<Vec<Weak<WorkerContext>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The worker of a server that a value is made for.
+/// The worker that a value is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerInfo {
@@ -52,8 +52,8 @@ impl WorkerInfo {
 /// How to make a value that each worker owns, such as a connection to a database, a buffer for a batch, or a cache.
 /// For [`Router::per_worker`](super::Router::per_worker); handlers take it as [`WorkerLocal`].
 ///
-/// The value is made on the worker's own thread before it accepts connections, used only there, and dropped
-/// there when the worker has ended. So it needs no lock: a `Cell` or a `RefCell` does.
+/// The value is made on the worker's own thread before it accepts connections, used only there, and dropped there when the
+/// worker has ended. So it needs no lock: a `Cell` or a `RefCell` is enough.
 ///
 /// ```
 /// use std::cell::RefCell;
@@ -155,9 +155,9 @@ impl<T: 'static> PerWorker<T> {
         })
     }
 
-    /// Like [`at_turn_end`](PerWorker::at_turn_end), for a hook that has something to wait for. Waking the waker,
-    /// from any thread, gives the worker another turn, and so calls the hook again; likewise when as much time has
-    /// passed as the hook returns. A worker without anything to do has no turns otherwise.
+    /// Like [`at_turn_end`](PerWorker::at_turn_end), for a hook that waits for something. Waking the waker, from any
+    /// thread, gives the worker another turn, and so calls the hook again; likewise when as much time has passed as the
+    /// hook returns. Otherwise an idle worker has no turns.
     ///
     /// ```
     /// use std::cell::Cell;

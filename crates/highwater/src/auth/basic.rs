@@ -10,12 +10,12 @@ use http::HeaderValue;
 use super::field::{credentials, is_quotable, unauthorized};
 use crate::app::{Error, FromRequest, IntoResponse, Layer, Request, Response};
 
-/// Asks for a user and a password, which browsers ask their user for. `check` gets both, and returns what handlers take as
-/// [`Extension<T>`](crate::Extension), or `None`; then the answer is 401, with `WWW-Authenticate: Basic` and the `realm`, which says
-/// for what the password is.
+/// Requires a user name and a password; browsers ask their users for them. `check` gets both, and returns a value that handlers
+/// take as [`Extension<T>`](crate::Extension), or `None`: then the answer is 401, with `WWW-Authenticate: Basic` and the
+/// `realm`, the name of the protected area.
 ///
-/// The password is sent with each request, readable: use it over TLS only. The check runs on the worker and must not wait; one
-/// with a slow hash belongs into an extractor that is awaited, which begins with [`BasicCredentials`]. Compare secrets with
+/// The password is sent in plain text with each request: use it over TLS only. The check runs on the worker and must not wait;
+/// a check with a slow hash belongs in an awaited extractor, which begins with [`BasicCredentials`]. Compare secrets with
 /// [`same`](super::same).
 ///
 /// ```

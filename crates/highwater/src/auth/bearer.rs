@@ -8,11 +8,11 @@ use http::HeaderValue;
 use super::field::{credentials, unauthorized};
 use crate::app::{Error, FromRequest, IntoResponse, Layer, Request, Response};
 
-/// Asks for a token, `Authorization: Bearer …`. `check` gets it, and returns what handlers take as
-/// [`Extension<T>`](crate::Extension), or `None`; then the answer is 401, with `WWW-Authenticate: Bearer`.
+/// Requires a token, `Authorization: Bearer …`. `check` gets it, and returns a value that handlers take as
+/// [`Extension<T>`](crate::Extension), or `None`: then the answer is 401, with `WWW-Authenticate: Bearer`.
 ///
-/// The check runs on the worker and must not wait: look the token up in memory. One that asks a database belongs into an
-/// extractor that is awaited, which begins with [`BearerToken`]. Tokens that are signed are what `jwt` is for.
+/// The check runs on the worker and must not wait: look the token up in memory. A check that queries a database belongs in
+/// an awaited extractor, which begins with [`BearerToken`]. For signed tokens, use `jwt`.
 ///
 /// ```
 /// use std::collections::HashMap;

@@ -39,10 +39,10 @@ impl fmt::Debug for Embedded {
 }
 
 impl StaticFiles {
-    /// The files of a folder that the crate [`rust-embed`](https://docs.rs/rust-embed) has made a part of the program: one file to
-    /// deploy. They are answered as those of a folder are, with ranges, conditions and compressed siblings; their `ETag` is made
-    /// from their content. Nothing is read and nothing is kept beside them. Needs the feature `embedded`, and `rust-embed` in the
-    /// application's `Cargo.toml`.
+    /// The files of a folder that the crate [`rust-embed`](https://docs.rs/rust-embed) has made a part of the program, which is
+    /// then the only file to deploy. They are served like the files of a folder, with ranges, conditions and compressed
+    /// siblings; their `ETag` is computed from their content. Nothing is read from the disk, and no copies are kept. Needs the
+    /// feature `embedded`, and `rust-embed` in the application's `Cargo.toml`.
     ///
     /// In a debug build `rust-embed` reads them from the folder instead, so that a change is seen by the next request, unless its
     /// feature `debug-embed` is on.

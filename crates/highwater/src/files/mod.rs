@@ -64,7 +64,7 @@ const SIBLINGS: [(Coding, &str); 3] =
 
 /// A folder whose files answer `GET` and `HEAD`: for [`Router::files`].
 ///
-/// # What is answered
+/// # Answers
 ///
 /// | request | answer |
 /// |---|---|
@@ -77,18 +77,18 @@ const SIBLINGS: [(Coding, &str); 3] =
 /// | for a folder that has one, without the slash | 307 to the path with it |
 /// | for anything else | 404: also for every path that leads out of the folder, in any spelling or by a link |
 ///
-/// Links are followed as long as they are relative and stay in the folder. Names that begin with a dot are not served,
-/// unless [`hidden`](StaticFiles::hidden) says so, except below `/.well-known/`. A file that the server may not read, a device
-/// or a socket is answered 404, too.
+/// Links are followed if they are relative and stay in the folder. Names that begin with a dot are not served, unless
+/// [`hidden`](StaticFiles::hidden) says so, except below `/.well-known/`. A file that the server may not read, a device or a
+/// socket is answered 404, too.
 ///
-/// # What it costs
+/// # Cost
 ///
-/// Files of up to 1 MiB are kept in memory, [32 MiB](StaticFiles::cache_bytes_max) of them. For each request the server asks
-/// the disk whether the file is still in the state in which it was read, so a change is seen by the next request. Everything
-/// else happens on the pool of [`blocking`](crate::blocking) handlers: a slow disk delays no other request. Larger files are
-/// read in pieces of 64 to 256 KiB while they are sent, two of which are in memory for each download.
+/// Files of up to 1 MiB are kept in memory, at most [32 MiB](StaticFiles::cache_bytes_max) in all. For each request the
+/// server checks on the disk whether the file has changed since it was read, so a change is seen by the next request.
+/// Everything else happens on the pool of [`blocking`](crate::blocking) handlers: a slow disk delays no other request.
+/// Larger files are read in pieces of 64 to 256 KiB while they are sent, with two pieces in memory for each download.
 ///
-/// Files in memory of 64 KiB or more that are asked for again take a descriptor each, at most 256 of them: so the kernel sends
+/// Files in memory of 64 KiB or more that are requested again take a descriptor each, at most 256 in all. The kernel sends
 /// them over HTTP/1 without a copy.
 ///
 /// ```no_run
@@ -135,16 +135,17 @@ impl StaticFiles {
         }
     }
 
-    /// Answers with the sibling `app.js.br`, `.zst` or `.gz` in place of `app.js` where there is one and the client accepts its
-    /// coding. All answers have `Vary: Accept-Encoding` then. A sibling is used whatever its age: make it in the same build.
+    /// Answers with the sibling `app.js.br`, `.zst` or `.gz` instead of `app.js` if there is one and the client accepts its
+    /// coding. All answers then have `Vary: Accept-Encoding`. A sibling is used whatever its age: make it in the same build.
     pub fn precompressed(mut self) -> Self {
         self.is_precompressed = true;
         self
     }
 
-    /// Answers with this file, and 200, in place of 404: for applications that route in the browser. Not to requests for a
-    /// name with an extension, unless they accept `text/html` by name: a script that is missing is better a 404 than a page. Both answers
-    /// have `Vary: Accept`, and caches ask before they give the page in place of a file again (`Cache-Control: no-cache`, if you set another one).
+    /// Answers with this file and 200 instead of 404, for applications that route in the browser. Requests for a name with an
+    /// extension get 404, unless they accept `text/html` by name, because a page in place of a missing script would be
+    /// misleading. Both answers have `Vary: Accept`, and caches revalidate the page before they use it again (`Cache-Control:
+    /// no-cache`, if you set another one).
     pub fn single_page(mut self, file: &str) -> Self {
         match place(file, true).filter(|place| !place.is_empty() && !place.ends_with('/')) {
             Some(place) => self.single_page = Some(place),
@@ -168,13 +169,13 @@ impl StaticFiles {
         self
     }
 
-    /// Serves files and folders whose names begin with a dot, too.
+    /// Also serves files and folders whose names begin with a dot.
     pub fn hidden(mut self) -> Self {
         self.shows_hidden = true;
         self
     }
 
-    /// Sets `Cache-Control` on all answers but errors. Without it, caches decide by themselves.
+    /// Sets `Cache-Control` on all answers except errors. Without it, caches decide.
     pub fn cache_control<V>(mut self, value: V) -> Self
     where
         V: TryInto<HeaderValue, Error: Into<BoxError>>,
@@ -204,8 +205,8 @@ impl StaticFiles {
         self
     }
 
-    /// How many bytes of small files are kept in memory. Default: 32 MiB. Beyond it, those that were asked for least
-    /// recently are removed. With 0, none is kept.
+    /// How many bytes of small files are kept in memory. Default: 32 MiB. Beyond that, the least recently requested files
+    /// are removed. With 0, no file is kept.
     pub fn cache_bytes_max(mut self, bytes: usize) -> Self {
         self.cache_bytes_max = bytes;
         self

@@ -26,7 +26,7 @@ type Skip = dyn Fn(&Request<'_>) -> bool + Send + Sync;
 /// | `request_id` | the id that the layer [`request_id`](super::request_id) assigned, if it is used |
 ///
 /// It covers everything: refusals, 404s and [`fixed`](crate::fixed) answers, too. A value from the client cannot end its line.
-/// Each event costs a copy of the request's head, and what the subscriber takes.
+/// Each event costs a copy of the request's head, and the time of the subscriber.
 ///
 /// ```
 /// use highwater::layers::access_log;

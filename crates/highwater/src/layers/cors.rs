@@ -17,14 +17,14 @@ type Test = dyn Fn(&str) -> bool + Send + Sync;
 
 /// Lets scripts of other sites read this server's answers, by the CORS protocol of the Fetch standard.
 ///
-/// Nothing is allowed until you name the origins: [`origin`](Cors::origin), [`any_origin`](Cors::any_origin)
-/// or [`origin_if`](Cors::origin_if). By default the methods are those that a path has routes for, and the
-/// request's fields those that need no permission.
+/// Nothing is allowed until you name the origins: [`origin`](Cors::origin), [`any_origin`](Cors::any_origin) or
+/// [`origin_if`](Cors::origin_if). By default, the methods for which a path has routes are allowed, and the request fields
+/// that need no permission.
 ///
-/// It answers preflights itself, before any other layer sees them: a browser sends them without credentials,
-/// so a layer that requires them may come before or after this one. And it covers everything: a script sees a
-/// 503 or a 404 instead of a failure that looks like a mistake in this configuration. Where two of these
-/// cover a route, the outermost decides, also where a handler names an origin itself.
+/// It answers preflights itself, before any other layer sees them: a browser sends them without credentials, so a layer
+/// that requires them may come before or after this one. And it covers everything: a script sees a 503 or a 404 instead of
+/// a failure that looks like a mistake in this configuration. If two of these layers cover a route, the outermost decides,
+/// even if a handler names an origin itself.
 ///
 /// With any origin, or exactly one, every response gets the same fields, and a [`fixed`](crate::fixed) answer
 /// costs no more than without this layer. With a list, responses name the origin that asked, and have
@@ -178,14 +178,14 @@ impl Cors {
         self
     }
 
-    /// Lets scripts act as the user: with cookies and passwords that the browser has for this server.
+    /// Lets scripts act as the user, with the cookies and passwords that the browser has for this server.
     pub fn credentials(mut self) -> Self {
         self.has_credentials = true;
         self
     }
 
-    /// Lets browsers remember for this long what a preflight allows; without it, 5 seconds. They have bounds
-    /// of their own, of 2 to 24 hours.
+    /// Lets browsers remember the result of a preflight for this long; without it, 5 seconds. Browsers have their own upper
+    /// bounds, of 2 to 24 hours.
     pub fn max_age(mut self, max_age: Duration) -> Self {
         self.max_age = Some(HeaderValue::from(max_age.as_secs()));
         self

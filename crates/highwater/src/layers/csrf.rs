@@ -17,11 +17,11 @@ use crate::app::{Error, Layer, Request};
 /// * or `Origin` is [trusted](Csrf::trust);
 /// * or there is neither field: it does not come from a browser, and has no visitor's cookies.
 ///
-/// Other sites on the same domain (`same-site`) do not pass unless they are trusted. No token is needed, and nothing in forms.
-/// Browsers send `Sec-Fetch-Site` since 2023 and `Origin` since 2020, the former to sites with TLS and to `localhost` only.
-/// Behind a proxy, `Host` must be the one that the browser sent.
+/// Other sites on the same domain (`same-site`) do not pass unless they are trusted. No token is needed, and forms need no
+/// changes. Browsers send `Sec-Fetch-Site` since 2023 and `Origin` since 2020, the former to sites with TLS and to `localhost`
+/// only. Behind a proxy, `Host` must be the one that the browser sent.
 ///
-/// It is what Go's `http.CrossOriginProtection` does.
+/// Go's `http.CrossOriginProtection` has the same rules.
 ///
 /// ```
 /// use highwater::layers::csrf;

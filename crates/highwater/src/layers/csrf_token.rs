@@ -27,19 +27,21 @@ type Session = dyn Fn(&Request<'_>) -> Option<String> + Send + Sync;
 
 /// Refuses requests that do not repeat the token of a page of this server (cross-site request forgery), with 403 `csrf_token`.
 ///
-/// For browsers that are too old for [`csrf`](super::csrf), and where a policy demands tokens; otherwise that is
+/// Use it for browsers that are too old for [`csrf`](super::csrf), and where a policy demands tokens; otherwise `csrf` is
 /// simpler, and enough. They can be used together.
 ///
-/// A handler that makes a page takes a [`CsrfToken`], and writes its value into a field `csrf_token` of each form, or into a script that sends
-/// it as `X-CSRF-Token`. The client gets the same in a signed cookie (`__Host-csrf`; `HttpOnly`, `SameSite=Lax`, `Secure`). `GET`,
-/// `HEAD` and `OPTIONS` pass; all other requests need both. A form's field is found where its content is
-/// `application/x-www-form-urlencoded`, unless the handler takes that as it comes; those, and forms with files, send the header field.
+/// A handler that makes a page takes a [`CsrfToken`], and writes its value into a field `csrf_token` of each form, or into a
+/// script that sends it as `X-CSRF-Token`. The client gets the same in a signed cookie (`__Host-csrf`; `HttpOnly`,
+/// `SameSite=Lax`, `Secure`). `GET`, `HEAD` and `OPTIONS` pass; all other requests need both. The form field is found in
+/// content of the type `application/x-www-form-urlencoded`, unless the handler takes the content as a stream. For such
+/// handlers, and for forms with files, send the header field.
 ///
 /// The answer of a handler that takes a token belongs to one client: [`response_cache`](super::response_cache) does not keep it,
 /// and it gets `Vary: Cookie` for other caches.
 ///
-/// A token alone belongs to nobody: whoever can set a cookie in a browser can make it use a token of their own. The name's prefix
-/// keeps other hosts of the same domain from that. [`by`](CsrfTokens::by) binds tokens to sessions as well.
+/// A token alone is not bound to a user: anyone who can set a cookie in a browser can make it use a token of their own. The
+/// prefix of the cookie's name prevents that for other hosts of the same domain. [`by`](CsrfTokens::by) binds tokens to
+/// sessions as well.
 ///
 /// ```
 /// use highwater::cookies::Key;
@@ -75,15 +77,16 @@ pub struct CsrfTokens {
 }
 
 impl CsrfTokens {
-    /// Lets browsers send the cookie without TLS, too: for development. It is called `csrf` then, and other hosts of the same
-    /// domain can set it.
+    /// Lets browsers send the cookie without TLS as well, for development. The cookie is then called `csrf`, and other hosts
+    /// of the same domain can set it.
     pub fn insecure(mut self) -> Self {
         self.is_secure = false;
         self
     }
 
-    /// Binds tokens to the session that `session` returns, such as the id in a cookie or a user: one that was made for another
-    /// session is not valid, and pages have to be loaded again after a sign-in. `None` is what all have who have none.
+    /// Binds tokens to the session that `session` returns, such as the id in a cookie or a user. A token that was made for
+    /// another session is not valid, so pages have to be loaded again after a sign-in. All clients with `None` share one
+    /// session.
     ///
     /// ```
     /// use highwater::cookies::Key;
@@ -182,8 +185,8 @@ fn fresh() -> String {
     random.signing()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The token of the page that is being made: an argument of handlers that [`csrf_tokens`] cover; elsewhere 500. Who takes it sets the
-/// cookie.
+/// The token of the page that is being made: an argument of handlers that [`csrf_tokens`] covers; elsewhere 500. The answer of
+/// a handler that takes it sets the cookie.
 #[derive(Clone)]
 pub struct CsrfToken {
     value: Arc<str>,

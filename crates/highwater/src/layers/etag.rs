@@ -10,17 +10,17 @@ use crate::app::{Error, IntoResponse, Layer, Request, Response};
 use crate::content::entity_tag;
 use crate::content::precondition::{Validators, Verdict, judge};
 
-/// Gives content an `ETag`, and answers 304 to clients that have it already (RFC 9110 §13).
+/// Gives content an `ETag`, and answers 304 to clients that already have that content (RFC 9110 §13).
 ///
 /// It looks at `GET` and `HEAD` requests whose answer is 200. Content that is whole gets a strong tag, made from its bytes,
 /// unless the handler has set one. Then `If-None-Match`, `If-Modified-Since` (with the handler's `Last-Modified`),
-/// `If-Match` and `If-Unmodified-Since` are judged in the order of section 13.2.2. A 304 keeps the fields of the 200 but
+/// `If-Match` and `If-Unmodified-Since` are judged in the order of section 13.2.2. A 304 keeps the fields of the 200 except
 /// those that describe content. Streamed content has no tag unless the handler sets one.
 ///
-/// The handler runs in any case: what is saved is the way to the client. To refuse a `PUT` that is not about the current state,
-/// a handler takes [`Preconditions`](crate::Preconditions).
+/// The handler runs in any case; only the transfer to the client is saved. To refuse a `PUT` that is not about the current
+/// state, a handler takes [`Preconditions`](crate::Preconditions).
 ///
-/// Give it after `compression`, which is to be around it.
+/// Add it after `compression`, so that compression is outside of it.
 ///
 /// ```
 /// use highwater::layers::etag;

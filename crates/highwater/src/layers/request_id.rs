@@ -5,18 +5,18 @@ use http::HeaderValue;
 use crate::app::{Layer, REQUEST_ID, Request, RequestIds, Response};
 use crate::proxies::TrustedProxies;
 
-/// Gives every request an id, by which its client, the log and other services can speak of it. Without this layer only
-/// requests that fail have one.
+/// Gives every request an id, by which its client, the log and other services can refer to it. Without this layer, only
+/// failed requests have one.
 ///
 /// The id is 16 hexadecimal digits, made of 64 random bits. It is in the field `X-Request-Id` of the answer (in place of one
 /// that the handler or a layer within has set), and it is `request_id` in the events of [`access_log`](super::access_log), of
 /// [`spans`](super::spans), and of requests that fail. [`RequestId`](crate::RequestId) and
 /// [`Request::id`](crate::Request::id) return it, in layers around this one, too: it is there before any layer runs.
 ///
-/// What clients send in that field does not count, unless they [may](RequestIdLayer::sent_by): otherwise one of them could
-/// make its requests look like another's. The field of the request itself stays as it was sent.
+/// Ids that clients send in that field are ignored, unless the peer is [trusted](RequestIdLayer::sent_by): otherwise a
+/// client could make its requests look like another's. The field of the request itself stays as it was sent.
 ///
-/// It covers everything of its router: refusals, 404s and [`fixed`](crate::fixed) answers, which are then made for each
+/// It covers all answers of its router: refusals, 404s and [`fixed`](crate::fixed) answers, which are then made for each
 /// request.
 ///
 /// ```
@@ -43,8 +43,8 @@ pub struct RequestIdLayer {
 }
 
 impl RequestIdLayer {
-    /// Takes over the id that one of these proxies has sent in `X-Request-Id`: 1 to 128 printable ASCII characters without
-    /// a space; another one is replaced. A proxy that clients can reach must not pass on what they send in this field.
+    /// Uses the id that one of these proxies has sent in `X-Request-Id`: 1 to 128 printable ASCII characters without a
+    /// space; any other value is replaced. A proxy that clients can reach must not pass on their values of this field.
     ///
     /// ```
     /// use highwater::layers::request_id;
@@ -57,7 +57,7 @@ impl RequestIdLayer {
         self
     }
 
-    /// Takes over the id of any client: only for a server that strangers cannot reach.
+    /// Uses the id of any client: only for a server that strangers cannot reach.
     pub fn sent_by_anybody(mut self) -> Self {
         self.ids = RequestIds::SentByAnybody;
         self

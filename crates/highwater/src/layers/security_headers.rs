@@ -89,8 +89,8 @@ impl SecurityHeaders {
         self
     }
 
-    /// Sets from where a page may load resources (Content Security Policy Level 3). It is off by default,
-    /// since it depends on the site. For an API without pages: `default-src 'none'; frame-ancestors 'none'`.
+    /// Sets the sources from which a page may load resources (Content Security Policy Level 3). It is off by default, since
+    /// it depends on the site. For an API without pages: `default-src 'none'; frame-ancestors 'none'`.
     pub fn content_security_policy(self, policy: &str) -> Self {
         self.set(header::CONTENT_SECURITY_POLICY, policy)
     }

@@ -11,11 +11,13 @@ use crate::app::{Layer, Next, OwnedRequest, Request, Response};
 /// request: level INFO, target `highwater::request`, name `request`.
 ///
 /// The fields have the names of OpenTelemetry's conventions: `http.request.method`, `url.path`, `http.route`, and, once it is
-/// known, `http.response.status_code`; with the layer [`request_id`](super::request_id) also `request_id`. `otel.name` is method and route, `otel.kind` is `server`, and `otel.status_code` is
-/// `ERROR` from 500 on: what the crate `tracing-opentelemetry` reads.
+/// known, `http.response.status_code`; with the layer [`request_id`](super::request_id) also `request_id`. `otel.name` is
+/// method and route, `otel.kind` is `server`, and `otel.status_code` is `ERROR` from 500 on; the crate `tracing-opentelemetry`
+/// reads these.
 ///
-/// It is an asynchronous part: what it covers becomes async, and its head is copied. A span is only made if the subscriber
-/// wants it. The handler of [`blocking`](crate::blocking) runs on another thread, outside of the span.
+/// It is an asynchronous part: the handlers that it covers become async, and the request's head is copied. A span is only
+/// made if the subscriber wants it. The handler of [`blocking`](crate::blocking) runs on another thread, outside of the
+/// span.
 ///
 /// ```
 /// use highwater::layers::spans;

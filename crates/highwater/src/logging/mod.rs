@@ -5,12 +5,12 @@
 //! change. They are about a server's life and its failures, never about a single request that went well: those are
 //! counted ([`crate::metrics`]).
 //!
-//! Every answer with a status from 500 on is an event, `a request failed`, with its method, route, status, the chain of
-//! causes down to the last ([`Error::source`](crate::Error::source)), and the request's id: the `X-Request-Id` that it
-//! came with, else a new one. The answer has the same id in its own `X-Request-Id`, so that a client can say which
-//! failure it met. So is a panic, and an answer that HTTP does not allow. Not an event: a refusal for load (it is counted, by reason),
-//! a deadline that a client set itself, and 503 from a route that is [never shed](crate::Handler::never_shed), which is
-//! how health checks report.
+//! Every answer with a status from 500 on is an event, `a request failed`, with its method, route, status, the chain of causes
+//! down to the last ([`Error::source`](crate::Error::source)), and the request's id: the `X-Request-Id` that it came with, else
+//! a new one. The answer has the same id in its own `X-Request-Id`, so that a client can say which failure it met. So is a
+//! panic, and an answer that HTTP does not allow. These are not events: refusals for load (they are counted, by reason),
+//! deadlines that clients set themselves, and 503 from a route that is [never shed](crate::Handler::never_shed), with which
+//! health checks report problems.
 //!
 //! A program without a subscriber of its own gets one here, which writes few, structured lines to standard
 //! error, as text for people or JSON for machines:
@@ -72,14 +72,14 @@ choices! {
     }
 }
 
-/// Writes the process's events to standard error, in `format`: those of the server, and of all other code that
-/// emits through `tracing`.
+/// Writes the events of the process to standard error, in `format`: those of the server, and of all other code that uses
+/// `tracing`.
 ///
 /// Returns whether this subscriber is now in force. It is not if a global subscriber has been set already, by the
 /// application or by an earlier call, which stays; nor with [`LogFormat::Off`], which leaves the place free.
 ///
-/// With it, the messages of panics on the server's threads are lines, too, unless the program has a panic hook already: Rust's
-/// own waits for the reader of standard error.
+/// It also writes the messages of panics on the server's threads as lines, unless the program already has a panic hook,
+/// because Rust's default hook waits for the reader of standard error.
 pub fn install(format: LogFormat) -> bool {
     if format == LogFormat::Off {
         return false;
@@ -93,8 +93,8 @@ pub fn install(format: LogFormat) -> bool {
     is_in_force
 }
 
-/// Waits until every line so far is written, but no longer than a second. To be called right before the process
-/// ends. Without the subscriber of [`install`] there is nothing to wait for.
+/// Waits until every line so far is written, but no longer than a second. Call it right before the process ends. Without
+/// the subscriber of [`install`] there is nothing to wait for.
 pub fn flush() {
     tracing::dispatcher::get_default(|dispatch| {
         if let Some(lines) = dispatch.downcast_ref::<Lines>() {

@@ -1,8 +1,8 @@
 //! Where does the message of a panic go?
 //!
 //! Rust writes it to standard error at once, and waits for the reader: a worker would stop there. So on the threads of the
-//! library it is a line like any other. On all other threads, and where the application has a hook of its own, nothing
-//! changes.
+//! library, the message becomes a line like any other. On all other threads, and where the application has a hook of its
+//! own, nothing changes.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{PanicHookInfo, set_hook, take_hook};

@@ -57,7 +57,7 @@ impl Kind {
 pub enum Number {
     /// Written without a point.
     Integer(u64),
-    /// Written as short as it can be told from others; `NaN` and `+Inf` as the format has them.
+    /// Written in its shortest unambiguous form; `NaN` and `+Inf` as in the format.
     Float(f64),
 }
 

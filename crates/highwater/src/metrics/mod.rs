@@ -59,7 +59,7 @@ pub(crate) use self::totals::{Arrivals, Totals};
 
 /// All metrics of one server and its application. Cheap to clone.
 ///
-/// Make one, register what the application counts, and give it to the server:
+/// Make one, register the application's metrics, and give it to the server:
 ///
 /// ```
 /// use highwater::metrics::Metrics;

@@ -36,9 +36,8 @@ impl Readiness {
         Readiness::default()
     }
 
-    /// Adds a condition: `check` is called for each question, on the thread that serves the metrics
-    /// port, and must not wait. Its error says why the server is not ready; clients of that port
-    /// see it.
+    /// Adds a condition: `check` is called for each request to `/readyz`, on the thread that serves the metrics port, and
+    /// must not wait. Its error says why the server is not ready; clients of that port see it.
     pub fn check(
         &self,
         name: &str,

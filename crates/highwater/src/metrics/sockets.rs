@@ -1,4 +1,4 @@
-//! How many WebSockets are open, what they said, and how they ended?
+//! How many WebSockets are open, how many messages did they carry, and how did they end?
 
 use super::tally::Tally;
 

@@ -1,4 +1,4 @@
-//! What counters are made of: a number with one writer, and the bounds of the histograms of durations.
+//! The parts of counters: a number with one writer, and the bounds of the histograms of durations.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -35,7 +35,7 @@ pub enum ServerError {
     Signals(io::Error),
     /// The server would block the only thread of the Tokio runtime that it was started in.
     Runtime,
-    /// Something else that `main` did beside serving, such as binding a listener of its own.
+    /// Something else in `main` failed, such as binding a listener of its own.
     Io(io::Error),
 }
 
@@ -65,7 +65,7 @@ impl From<ServerError> for NotStarted {
 }
 
 impl ServerError {
-    /// Whether a setting has to be changed before the server can start. Programs end with status 2 then, as for a wrong
+    /// Whether a setting has to be changed before the server can start. Programs then end with status 2, as for a wrong
     /// flag: see [`exit_code`](Self::exit_code). A `main` that returns this error ends with 1 in either case.
     ///
     /// ```

@@ -6,7 +6,7 @@
 //!          └─▶ the stop hooks before it, backwards; the server does not start
 //! ```
 //!
-//! Whoever waits for the thread does so for a bounded time: for each hook's own, and a little more.
+//! Waiting for the thread is bounded: by the time of each hook, and a little more.
 
 use std::any::Any;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A listener as settings describe it: an address, and options behind commas.
+//! A listener as settings describe it: an address, and options separated by commas.
 //!
 //! ```text
 //!  127.0.0.1:8080    [::]:443,proxy,tls    unix:/run/app.sock,mode=660
@@ -18,7 +18,7 @@ pub(super) use crate::metrics::LISTENERS_MAX;
 /// Begins the path of a Unix socket.
 const UNIX: &str = "unix:";
 
-/// Where a server listens, and how: an address, and options behind commas.
+/// The address of a listener, and its options, separated by commas.
 ///
 /// | address | |
 /// |---|---|
@@ -31,12 +31,13 @@ const UNIX: &str = "unix:";
 /// | `tls` | TLS, with the certificates of the settings (`tls-cert`) or of the code (`Tls`): feature `tls`. |
 /// | `http1` | HTTP/1.1 only. Without it and `http2`, a client may speak either: with TLS as agreed (ALPN), else HTTP/2 with prior knowledge. |
 /// | `http2` | HTTP/2 only: with TLS as agreed, else with prior knowledge. |
-/// | `mode=OCTAL` | For Unix sockets: the permissions of the file, such as `mode=660`. A client needs the one to write. Without this option, those that the process's umask leaves of 777. |
+/// | `mode=OCTAL` | For Unix sockets: the permissions of the file, such as `mode=660`. A client needs write permission. Without this option, they are 777 without the bits of the process's umask. |
 ///
 /// **The file of a Unix socket** is there as soon as the server accepts, and is removed when it begins to drain. A file
-/// that a dead process left behind is replaced; if somebody listens there, or if it is not a socket, the server does not
-/// start. The gates of the kernel and the accept gate do not apply to Unix sockets: whoever connects there is a proxy
-/// of the same machine, which takes a refused connection for a broken server. Under overload, its requests are refused.
+/// that a dead process left behind is replaced; if another process listens on it, or if it is not a socket, the server does
+/// not start. The gates of the kernel and the accept gate do not apply to Unix sockets, because their peers are proxies on
+/// the same machine, which mistake a refused connection for a broken server. Under overload, requests over them are
+/// refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     pub(super) address: Address,
@@ -71,7 +72,8 @@ impl Listen {
         }
     }
 
-    /// Takes a header of the PROXY protocol in front of each connection, from trusted proxies only: the option `proxy`.
+    /// Expects a header of the PROXY protocol at the beginning of each connection, from trusted proxies only: the option
+    /// `proxy`.
     #[must_use]
     pub fn proxy_header(self) -> Self {
         Listen { has_proxy_header: true, ..self }
@@ -82,7 +84,7 @@ impl Listen {
         self.has_proxy_header
     }
 
-    /// Speaks TLS.
+    /// Uses TLS: the option `tls`.
     #[must_use]
     pub fn tls(self) -> Self {
         Listen { is_tls: true, ..self }

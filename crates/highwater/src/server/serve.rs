@@ -30,7 +30,7 @@ impl Server {
     /// ```
     ///
     /// Handlers do not run on the runtime of this future, but on the server's own threads: see [`Server`]. Any runtime
-    /// will do, and any flavor of it.
+    /// works, in any flavor.
     pub fn serve(self) -> Serve {
         Serve { server: self, shutdown: None }
     }

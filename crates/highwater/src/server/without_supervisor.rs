@@ -1,4 +1,4 @@
-//! What does the service manager learn of the server? Nothing: only Linux has one that listens for it.
+//! What is the service manager told about the server? Nothing: only on Linux is there a service manager that listens.
 
 /// Every worker accepts.
 pub(super) const READY: &str = "READY=1\n";

@@ -8,7 +8,7 @@ use bytes::Bytes;
 #[cfg(feature = "json")]
 use crate::app::Error;
 
-/// An event for a browser's `EventSource`, or a comment, which no page sees.
+/// An event for a browser's `EventSource`, or a comment, which pages do not see.
 ///
 /// ```
 /// use highwater::sse::Event;
@@ -44,18 +44,18 @@ impl Event {
         Event::default().line("", text)
     }
 
-    /// Only tells the client after which time to come back when it was disconnected.
+    /// An event that only sets the time after which a disconnected client reconnects.
     pub fn retry_only(after: Duration) -> Event {
         Event::default().retry(after)
     }
 
-    /// The event's type, under which the page listens to it: `message` unless this is set. Line breaks become spaces.
+    /// The event's type, for the page's listeners: `message` unless this is set. Line breaks become spaces.
     #[must_use]
     pub fn event(self, name: &str) -> Event {
         self.line("event", name)
     }
 
-    /// The event's id, which a client that comes back names ([`LastEventId`](super::LastEventId)). Line breaks become
+    /// The event's id, which a client sends when it reconnects ([`LastEventId`](super::LastEventId)). Line breaks become
     /// spaces, and so do NULs, since a browser ignores an id with one.
     #[must_use]
     pub fn id(self, id: impl std::fmt::Display) -> Event {
@@ -63,7 +63,7 @@ impl Event {
         self.line("id", &id)
     }
 
-    /// After which time the client is to come back when it was disconnected, in whole milliseconds.
+    /// The time after which a disconnected client reconnects, in whole milliseconds.
     #[must_use]
     pub fn retry(self, after: Duration) -> Event {
         let millis = after.as_millis();

@@ -103,7 +103,7 @@ impl Sse {
         Sse(Bytes::new(Converted(Box::pin(stream), |event: Event| Ok(event.to_bytes()))))
     }
 
-    /// The events of `stream`. Its first error cuts the connection off, so that the client comes back.
+    /// The events of `stream`. Its first error cuts the connection, so that the client reconnects.
     pub fn fallible<S, E>(stream: S) -> Sse
     where
         S: Stream<Item = Result<Event, E>> + Send + 'static,
@@ -117,11 +117,11 @@ impl Sse {
     }
 
     /// The events that `source` sends. Its future runs on the worker of the handler that calls this, and need not be `Send`.
-    /// It is dropped when the client goes. When it returns, the response ends; if it returns an error, the connection is
-    /// cut off, so that the client comes back. [`Closed`] is no failure: the client has gone.
+    /// It is dropped when the client leaves. When it returns, the response ends; if it returns an error, the connection is
+    /// cut, so that the client reconnects. [`Closed`] is not a failure: the client has left.
     ///
     /// # Panics
-    /// Where there is no runtime: in a plain `fn`. Make the handler an `async fn`.
+    /// If there is no runtime, as in a plain `fn`. Make the handler an `async fn`.
     pub fn run<F, Fut>(source: F) -> Sse
     where
         F: FnOnce(EventSender) -> Fut,
@@ -139,7 +139,7 @@ impl Sse {
 }
 
 impl EventSender {
-    /// Sends an event; waits while 64 KiB wait for a client that is slow.
+    /// Sends an event; waits while 64 KiB are buffered for a slow client.
     ///
     /// # Errors
     /// The client has gone.
@@ -189,7 +189,7 @@ impl fmt::Debug for EventSender {
 }
 
 /// The id of the last event that a client got before it was disconnected (`Last-Event-ID`): an extractor. A client that
-/// comes for the first time has none.
+/// connects for the first time has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastEventId(pub Option<String>);
 

@@ -47,7 +47,7 @@ impl<'c> Answer<'c> {
         }
     }
 
-    /// Whether all of it has come.
+    /// Whether the whole answer has arrived.
     ///
     /// # Panics
     /// If the server breaks a rule of HTTP.
@@ -56,7 +56,7 @@ impl<'c> Answer<'c> {
         self.look().is_some()
     }
 
-    /// Why it will not come, if the connection is closed or the stream is reset.
+    /// Why there will be no answer, if the connection was closed or the stream was reset.
     ///
     /// # Panics
     /// If the server breaks a rule of HTTP.
@@ -73,7 +73,7 @@ impl<'c> Answer<'c> {
         }
     }
 
-    /// The whole of it; time passes until it has come.
+    /// The whole answer; time passes until it has arrived.
     ///
     /// # Panics
     /// If it does not come: the connection is closed or the stream is reset instead, or the handler waits for something that

@@ -17,11 +17,11 @@ pub struct Event {
     pub event: String,
     /// Its data, lines separated by line feeds.
     pub data: String,
-    /// The id that a client that comes back would name: that of this event, or the last one before it.
+    /// The id that a client would send when it reconnects: that of this event, or the last one before it.
     pub id: String,
 }
 
-/// The events of a response, as they come. Dropping it resets the connection, or the stream over HTTP/2.
+/// The events of a response, as they arrive. Dropping this resets the connection, or the stream over HTTP/2.
 #[derive(Debug)]
 pub struct Events<'c> {
     source: Source<'c>,
@@ -108,19 +108,19 @@ impl<'c> Events<'c> {
         !self.come.is_empty()
     }
 
-    /// Comments so far: what keeps a silent connection alive.
+    /// The number of comments so far. Comments keep a silent connection alive.
     pub fn comments(&mut self) -> usize {
         self.read_on();
         self.comments
     }
 
-    /// After which time the server wants its client to come back, if it has said so.
+    /// The time after which the server wants its client to reconnect, if it has set one.
     pub fn retry(&mut self) -> Option<Duration> {
         self.read_on();
         self.retry
     }
 
-    /// Whether the server has ended the response as it should.
+    /// Whether the server has ended the response regularly.
     pub fn has_ended(&mut self) -> bool {
         self.read_on();
         self.has_ended

@@ -13,7 +13,7 @@ use super::server::Waited;
 use super::{Client, Connection, RequestBuilder, Response, WebSocket};
 use crate::sim::Heard;
 
-/// A connection of HTTP/2, with as many requests under way at once as a test has begun.
+/// A connection of HTTP/2, with any number of concurrent requests.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::sim::Heard;
 /// assert_eq!(client.connections(), 1);
 /// ```
 ///
-/// Answers, event streams and WebSockets that came of it keep the connection; it is reset when it and they are dropped.
+/// Answers, event streams and WebSockets on it keep the connection open; it is reset when it and all of them are dropped.
 #[derive(Debug)]
 pub struct Http2<'c> {
     client: &'c Client,

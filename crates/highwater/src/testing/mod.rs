@@ -167,16 +167,15 @@ impl Setup {
         self
     }
 
-    /// Cuts everything that is sent into pieces, at places that `seed` decides.
+    /// Splits all sent bytes into pieces, at places that `seed` decides.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Lets Tokio's clock run as the machine's does. For handlers that wait for something outside of
-    /// the test, such as a database: an answer takes the time it takes, at most 30 seconds. The
-    /// server's own deadlines follow while an answer is waited for. [`Client::advance`] moves only
-    /// those.
+    /// Makes Tokio's clock follow the machine's. For handlers that wait for something outside of the test, such as a
+    /// database: an answer takes real time, at most 30 seconds. The server's own deadlines follow while the client waits
+    /// for an answer. [`Client::advance`] moves only those deadlines.
     pub fn real_time(mut self) -> Self {
         self.real_time = true;
         self
@@ -185,8 +184,8 @@ impl Setup {
     /// Starts serving.
     ///
     /// # Panics
-    /// If the router cannot be built, with everything that is wrong with it. If it needs a runtime and
-    /// the client is made inside another one, or the system has no descriptors for it.
+    /// If the router cannot be built; the message has all problems. If it needs a runtime and the client is made inside
+    /// another one, or the system has no descriptors for it.
     #[track_caller]
     pub fn start(self) -> Client {
         let Setup { router, config, headers, peer, seed, real_time } = self;
@@ -276,7 +275,7 @@ impl Client {
     }
 
     /// From now on, keeps the cookies that answers set, and sends them with every request that does not set `Cookie` itself,
-    /// until an answer removes them. Where they belong (`Domain`, `Path`, `Secure`) makes no difference.
+    /// until an answer removes them. `Domain`, `Path` and `Secure` are ignored.
     ///
     /// ```
     /// use highwater::testing::Client;
@@ -303,12 +302,12 @@ impl Client {
 
     requests_with_body! { post post_json POST put put_json PUT patch patch_json PATCH }
 
-    /// A request with more to set than a target and a body.
+    /// A request with further settings besides target and body.
     pub fn request(&self, method: Method, target: &str) -> RequestBuilder<'_> {
         RequestBuilder::new(self, None, method, target)
     }
 
-    /// A connection of HTTP/2, on whose streams requests are sent beside each other.
+    /// A connection of HTTP/2, on whose streams requests are sent concurrently.
     #[track_caller]
     pub fn http2(&self) -> Http2<'_> {
         Http2::open(self)
@@ -328,7 +327,7 @@ impl Client {
     /// Opens a WebSocket at `target`.
     ///
     /// # Panics
-    /// If the answer is not a valid 101; [`RequestBuilder::websocket`] asks with more fields.
+    /// If the answer is not a valid 101; use [`RequestBuilder::websocket`] for a request with further fields.
     #[track_caller]
     pub fn websocket(&self, target: &str) -> WebSocket<'_> {
         self.request(Method::GET, target).websocket()
@@ -343,7 +342,7 @@ impl Client {
         self.request(Method::GET, target).events()
     }
 
-    /// The same for a client that comes back, and has got the event `last` (`Last-Event-ID`).
+    /// The same for a client that reconnects after the event `last` (`Last-Event-ID`).
     ///
     /// # Panics
     /// As [`Client::events`], or if `last` is not valid in a header.
@@ -352,7 +351,7 @@ impl Client {
         self.request(Method::GET, target).header("last-event-id", last).events()
     }
 
-    /// Lets time pass, and everything happen that is due meanwhile.
+    /// Lets time pass; everything that becomes due meanwhile happens.
     ///
     /// # Panics
     /// Inside a runtime, if the application has one of its own.
@@ -361,8 +360,7 @@ impl Client {
         self.server.borrow_mut().advance(by);
     }
 
-    /// Stops accepting, and lets every connection end with the answer it owes, as a server does that
-    /// is told to stop.
+    /// Stops accepting, and lets every connection end with the answer it owes, like a server that was told to stop.
     pub fn drain(&self) {
         self.server.borrow_mut().drain();
     }

@@ -73,7 +73,7 @@ impl<'c> RequestBuilder<'c> {
         }
     }
 
-    /// Adds a field behind the body. Over HTTP/1.1 the body is sent in chunks then.
+    /// Adds a field after the body. Over HTTP/1.1 the body is then sent in chunks.
     ///
     /// # Panics
     /// If `name` or `value` is not valid in a header.
@@ -84,8 +84,8 @@ impl<'c> RequestBuilder<'c> {
         self
     }
 
-    /// Sends the request, and waits for the answer: on a connection of its own, or on a stream of the connection that was asked for
-    /// it ([`Http2::request`](super::Http2::request)).
+    /// Sends the request, and waits for the answer: on a connection of its own, or on a stream of its connection
+    /// ([`Http2::request`](super::Http2::request)).
     ///
     /// # Panics
     /// If no answer comes: the connection is closed or the stream is reset instead, or the handler waits for something that
@@ -95,7 +95,7 @@ impl<'c> RequestBuilder<'c> {
         self.begin().response()
     }
 
-    /// Sends the request, and does not wait: so that others are under way beside it, or time passes first.
+    /// Sends the request without waiting, so that other requests can run beside it, or time can pass first.
     ///
     /// ```
     /// use std::time::Duration;

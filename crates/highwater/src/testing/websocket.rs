@@ -25,8 +25,8 @@ const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 /// A client's side of a WebSocket. Dropping it resets the connection, or the stream over HTTP/2.
 ///
-/// Pings are answered when the test looks at what has come ([`recv`](WebSocket::recv), [`hear`](WebSocket::hear),
-/// [`heard`](WebSocket::heard)). A client that is not looked at while more than half a minute passes is given up as any silent one.
+/// Pings are answered when the test reads ([`recv`](WebSocket::recv), [`hear`](WebSocket::hear), [`heard`](WebSocket::heard)).
+/// If the test does not read while more than half a minute passes, the server gives the client up, like any silent client.
 #[derive(Debug)]
 pub struct WebSocket<'c> {
     wire: Wire<'c>,
@@ -37,7 +37,7 @@ pub struct WebSocket<'c> {
     answers_pings: bool,
 }
 
-/// What the server has said.
+/// What the server has sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// A message.
@@ -46,7 +46,7 @@ pub enum Heard {
     Ping(Vec<u8>),
     /// A pong with this payload.
     Pong(Vec<u8>),
-    /// The close frame, after which nothing comes. Without a code it says nothing.
+    /// The close frame, after which nothing comes; `None` without a code.
     Close(Option<CloseFrame>),
 }
 
@@ -150,7 +150,7 @@ impl<'c> WebSocket<'c> {
         wire!(&mut self.wire, finish());
     }
 
-    /// Leaves pings unanswered from now on, as a client does that has lost its network.
+    /// Leaves pings unanswered from now on, like a client that has lost its network.
     pub fn ignore_pings(&mut self) {
         self.answers_pings = false;
     }
@@ -162,7 +162,7 @@ impl<'c> WebSocket<'c> {
     }
 
     /// The next message; time passes until it comes. `None` once the server has sent its close frame, or has ended the
-    /// connection. Pings and pongs are passed over.
+    /// connection. Pings and pongs are skipped.
     ///
     /// # Panics
     /// If nothing is to be expected, or the server breaks a rule of the protocol.
@@ -177,7 +177,7 @@ impl<'c> WebSocket<'c> {
         }
     }
 
-    /// Whatever the server says next; time passes until it comes. `None` once it has ended the connection.
+    /// The next message or control frame; time passes until it comes. `None` once it has ended the connection.
     ///
     /// # Panics
     /// If nothing is to be expected, or the server breaks a rule of the protocol.
@@ -195,7 +195,7 @@ impl<'c> WebSocket<'c> {
         }
     }
 
-    /// What the server has said by now and was not taken yet.
+    /// The next message or control frame, if it has arrived already.
     ///
     /// # Panics
     /// If the server breaks a rule of the protocol.

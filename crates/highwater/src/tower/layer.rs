@@ -93,8 +93,8 @@ pub struct Inner;
 
 /// The future of an answer by [`Inner`].
 ///
-/// It is `Send`, as many layers want it, though what it runs is not: a request stays on the thread of its worker, and so does
-/// this. If a layer moves it to another thread all the same, it panics there, and the request is answered 500.
+/// It is `Send`, because many layers require that, although the future inside is not: a request stays on the thread of its
+/// worker, and so does this future. If a layer moves it to another thread, it panics there, and the request is answered 500.
 pub type InnerFuture =
     Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 

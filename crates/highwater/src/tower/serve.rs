@@ -20,13 +20,12 @@ use crate::server::{self, Server, ServerConfig};
 /// Tokio runtime. See [`IntoApp`] for what `app` may be, and the module [`tower`](crate::tower) for where it runs
 /// and how that differs from `axum::serve`.
 ///
-/// It serves until SIGTERM, SIGINT, SIGQUIT or SIGHUP, or until the future given to
-/// [`Serve::with_graceful_shutdown`] is ready; then it drains for as long as the drain timeout allows, after SIGQUIT
-/// for two seconds at most. A further SIGTERM, SIGINT or SIGQUIT cuts what is left.
-/// Events go to the `tracing` subscriber that the application has set before, else to standard error as
-/// `HIGHWATER_LOG` says ([`logging`](crate::logging)).
-/// Settings come from the environment (`HIGHWATER_WORKERS`, … , and the file named by
-/// `HIGHWATER_CONFIG`), unless [`Serve::config`] gives them; the address is the listener's.
+/// It serves until SIGTERM, SIGINT, SIGQUIT or SIGHUP, or until the future given to [`Serve::with_graceful_shutdown`] is
+/// ready; then it drains for as long as the drain timeout allows, after SIGQUIT for two seconds at most. A further SIGTERM,
+/// SIGINT or SIGQUIT cuts the remaining connections. Events go to the `tracing` subscriber that the application has set
+/// before, else to standard error as `HIGHWATER_LOG` says ([`logging`](crate::logging)). Settings come from the environment
+/// (`HIGHWATER_WORKERS`, … , and the file named by `HIGHWATER_CONFIG`), unless [`Serve::config`] gives them; the address is
+/// the listener's.
 ///
 /// ```no_run
 /// use highwater::Router;
@@ -39,8 +38,8 @@ use crate::server::{self, Server, ServerConfig};
 /// # }
 /// ```
 ///
-/// A `main` that returns [`ServerError`](crate::ServerError) prints one sentence with the remedy for whatever goes
-/// wrong here, in `bind` as well, while [`io::Error`] prints as what it is made of:
+/// A `main` that returns [`ServerError`](crate::ServerError) prints one sentence with the remedy for every error here and
+/// in `bind`, while [`io::Error`] prints its internal parts:
 ///
 /// ```no_run
 /// # use highwater::Router;

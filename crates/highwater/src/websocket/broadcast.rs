@@ -8,20 +8,20 @@ use highwater_core::websocket::CloseCode;
 use super::message::{Frame, Message};
 use super::socket::{TrySendError, WebSocket, WebSocketSender};
 
-/// What becomes of a client that reads too slowly, so that more than
-/// [`send_buffer_max`](super::WebSocketUpgrade::send_buffer_max) waits for it.
+/// How to treat a client that reads so slowly that more than [`send_buffer_max`](super::WebSocketUpgrade::send_buffer_max)
+/// waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlowClient {
-    /// It is closed with 1013 (try again later), so that it notices, and can ask for what it has missed.
+    /// It is closed with 1013 (try again later), so that it notices, and can request the messages that it has missed.
     #[default]
     Close,
-    /// It misses messages: right where only the latest one counts.
+    /// It misses messages, which is right if only the latest one matters.
     Skip,
 }
 
-/// A group of WebSockets, on any workers, that are all sent the same messages. Clones are the same group.
+/// A group of WebSockets, on any workers, that all get the same messages. Clones are the same group.
 ///
-/// A message is encoded once. Sending never waits: what waits for each member is bounded, and a member that reads too slowly
+/// A message is encoded once. Sending never waits: the buffer of each member is bounded, and a member that reads too slowly
 /// is treated as [`SlowClient`] says.
 ///
 /// ```

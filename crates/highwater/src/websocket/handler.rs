@@ -11,8 +11,8 @@ use crate::app::{Callable, Finish, Response};
 
 /// A handler that opens a WebSocket: `async fn(WebSocket, extractors…)`, with up to seven extractors.
 ///
-/// The function is called when the client has its 101. It may return nothing, or a `Result`, so that `?` can be used. How
-/// handshakes are refused, and what happens at the end: see [`WebSocketUpgrade`].
+/// The function is called when the client has its 101. It may return nothing, or a `Result`, so that `?` can be used.
+/// [`WebSocketUpgrade`] describes which handshakes are refused, and the end of a connection.
 ///
 /// ```
 /// use highwater::{Path, Router, WebSocket, websocket};

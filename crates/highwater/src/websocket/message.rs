@@ -6,7 +6,7 @@ use std::ops::Deref;
 use bytes::Bytes;
 use highwater_core::websocket::{Kind, encode};
 
-/// A message: text or bytes. Pings, pongs and close frames are the server's business.
+/// A message: text or bytes. The server handles pings, pongs and close frames.
 ///
 /// Cloning one is cheap: clones share their content. The content of a small message that was received shares its buffer
 /// with other messages that came at the same time; copy it to keep it for long.
@@ -145,7 +145,7 @@ impl From<Vec<u8>> for Message {
     }
 }
 
-/// A message that is encoded, for many clients: all of them are sent the same bytes.
+/// An encoded message for many clients: all of them are sent the same bytes.
 #[derive(Clone)]
 pub struct Frame(Bytes);
 

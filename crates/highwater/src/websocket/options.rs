@@ -45,8 +45,8 @@ impl Default for Options {
 /// The methods that set options, for each type that has them.
 macro_rules! option_methods {
     () => {
-        /// Accepts messages of up to `bytes` bytes, in one frame or several; a client that sends a larger one is
-        /// closed with 1009. 1 MiB unless this is set. Memory is used for what has come, not for what was announced.
+        /// Accepts messages of up to `bytes` bytes, in one frame or several; a client that sends a larger one is closed
+        /// with 1009. 1 MiB unless this is set. Memory is used for received bytes, not for announced ones.
         #[must_use]
         pub fn message_max(mut self, bytes: usize) -> Self {
             self.options.limits.message_max = bytes;
@@ -69,9 +69,9 @@ macro_rules! option_methods {
             self
         }
 
-        /// Lets senders wait while `bytes` bytes or more wait to be sent, so that a slow client slows its handler down.
-        /// 64 KiB unless this is set. As many again may be with the connection, and more in the kernel. While a client
-        /// takes nothing at all for the server's `write-timeout`, it is reset.
+        /// Makes senders wait while `bytes` bytes or more are to be sent, so that a slow client slows its handler down. 64
+        /// KiB unless this is set. The connection may hold as many bytes again, and the kernel more. A client that takes
+        /// nothing at all for the server's `write-timeout` is reset.
         #[must_use]
         pub fn send_buffer_max(mut self, bytes: usize) -> Self {
             self.options.send_buffer_max = bytes;
@@ -101,9 +101,9 @@ macro_rules! option_methods {
             self
         }
 
-        /// Closes a connection, with 1008, on which a message has begun, and no more of it has come for `timeout`, or on
-        /// average less than 240 bytes per second after `timeout`. 60 seconds unless this is set; `Duration::MAX` for
-        /// clients that send parts of a message as they come up.
+        /// Closes a connection, with 1008, on which a message has begun and nothing more of it arrives for `timeout`, or,
+        /// after `timeout`, less than 240 bytes per second on average. 60 seconds unless this is set; use `Duration::MAX`
+        /// for clients that send the parts of a message over a long time.
         #[must_use]
         pub fn message_timeout(mut self, timeout: std::time::Duration) -> Self {
             self.options.timing.message_within = timeout;
@@ -118,7 +118,7 @@ macro_rules! option_methods {
             self
         }
 
-        /// Speaks these protocols (`Sec-WebSocket-Protocol`): the first one that a client offers, too, is chosen. A
+        /// Supports these protocols (`Sec-WebSocket-Protocol`): the first one that the client also offers is chosen. A
         /// client that offers none of them, or none at all, is accepted without one.
         #[must_use]
         pub fn protocols(mut self, protocols: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -126,9 +126,9 @@ macro_rules! option_methods {
             self
         }
 
-        /// Lets pages of these origins connect, besides those of this server: `https://app.example.com`. A browser
-        /// sends the origin of the page, and its cookies with it, so that without a check any page could act for its
-        /// visitors. Others are answered 403. Clients that send no `Origin` are no browsers, and are accepted.
+        /// Lets pages of these origins connect, besides those of this server: `https://app.example.com`. A browser sends
+        /// the origin of the page, and its cookies with it, so that without a check any page could act for its visitors.
+        /// Pages of other origins are answered 403. Clients that send no `Origin` are not browsers, and are accepted.
         #[must_use]
         pub fn origins(mut self, origins: impl IntoIterator<Item = impl Into<String>>) -> Self {
             let origins = origins.into_iter().map(Into::into).collect();

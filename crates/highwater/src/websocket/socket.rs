@@ -15,9 +15,9 @@ use crate::app::Closed;
 
 /// An open WebSocket. Handlers get one by [`websocket`](super::websocket()).
 ///
-/// Pings are answered, silent clients are pinged, and the closing handshake is kept, whatever the handler waits for. Its
-/// end is an end of messages: [`recv`](WebSocket::recv) returns `None`, and sending fails. Dropping it, with all handles
-/// made of it, closes the connection with 1000.
+/// Pings are answered, silent clients are pinged, and the closing handshake is done, whatever the handler waits for. When
+/// the connection ends, [`recv`](WebSocket::recv) returns `None`, and sending fails. Dropping it, with all handles made of
+/// it, closes the connection with 1000.
 ///
 /// It is a [`Stream`] of messages, too.
 pub struct WebSocket {
@@ -40,12 +40,12 @@ pub enum TrySendError {
     Closed,
 }
 
-/// What a client has said with its close frame.
+/// The content of a client's close frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseFrame {
-    /// Why: a number of RFC 6455 §7.4, or of the application's from 3000 on.
+    /// The reason as a number: of RFC 6455 §7.4, or of the application from 3000 on.
     pub code: CloseCode,
-    /// The same in words; often empty.
+    /// The reason in words; often empty.
     pub reason: String,
 }
 
@@ -63,7 +63,7 @@ impl WebSocket {
     }
 
     /// Sends a message, as soon as less than [`send_buffer_max`](super::WebSocketUpgrade::send_buffer_max) waits to be
-    /// sent. What was sent in one turn of the worker goes out together.
+    /// sent. Messages of one turn of the worker are sent together.
     ///
     /// # Errors
     /// The connection is closing, or gone.
@@ -96,7 +96,7 @@ impl WebSocket {
         self.receiver.0.protocol.as_deref()
     }
 
-    /// What the client has said with its close frame, if it has sent one that says something.
+    /// The client's close frame, if it has sent one with a code.
     pub fn close_frame(&self) -> Option<CloseFrame> {
         self.receiver.close_frame()
     }
@@ -151,7 +151,7 @@ impl WebSocketSender {
     /// Sends a message if there is room for it now.
     ///
     /// # Errors
-    /// There is not, or the connection is closing, or gone.
+    /// There is no room, or the connection is closing, or gone.
     pub fn try_send(&self, message: impl Into<Message>) -> Result<(), TrySendError> {
         self.0.try_send(&message.into()).map_err(TrySendError::from)
     }

@@ -13,8 +13,8 @@ use crate::app::{Draining, Error, Finish, FromRequest, Request, Response};
 
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
-/// A request that asks for a WebSocket: an extractor for handlers that decide themselves whether it gets one. Others are
-/// made with [`websocket`](super::websocket()).
+/// A request that asks for a WebSocket: an extractor for handlers that decide whether to accept it. To accept all requests,
+/// use [`websocket`](super::websocket()).
 ///
 /// ```
 /// use highwater::{Error, Header, Response, Router, WebSocket, WebSocketUpgrade};
@@ -33,13 +33,13 @@ const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 /// ```
 ///
 /// In HTTP/1.1 the handshake is a GET with the field `Upgrade`. In HTTP/2 it is an extended CONNECT (RFC 8441), which goes to
-/// the route for GET: a request's method is `CONNECT` then, and nothing else differs for handlers.
+/// the route for GET: the request's method is then `CONNECT`, and nothing else differs for handlers.
 ///
 /// A request that is not a handshake is answered:
 ///
-/// | the request | is answered |
+/// | the request | answer |
 /// |---|---|
-/// | does not ask for `Upgrade: websocket`, and is no extended CONNECT | 426, with `Upgrade: websocket` in HTTP/1.1 |
+/// | does not ask for `Upgrade: websocket`, and is not an extended CONNECT | 426, with `Upgrade: websocket` in HTTP/1.1 |
 /// | has another `Sec-WebSocket-Version` than 13 | 426, in HTTP/2 400, with `Sec-WebSocket-Version: 13` |
 /// | has no valid `Sec-WebSocket-Key` in HTTP/1.1, another method than `GET`, or is HTTP/1.0 | 400 |
 /// | comes from a page of another origin | 403; see [`origins`](WebSocketUpgrade::origins) |
@@ -85,7 +85,7 @@ impl WebSocketUpgrade {
         self.offered.iter().map(String::as_str)
     }
 
-    /// The origin of the page that connects; `None` for clients that are no browsers.
+    /// The origin of the page that connects; `None` for clients other than browsers.
     pub fn origin(&self) -> Option<&str> {
         self.origin.as_deref()
     }
@@ -93,8 +93,8 @@ impl WebSocketUpgrade {
     /// Accepts: the response is 101, or 200 in HTTP/2, and then `handler` runs on the connection's worker. Its future need not be `Send`.
     /// The response is 403 if the origin may not connect.
     ///
-    /// When the future ends, so does the connection: with 1000, or with 1011 if the future returns an error or panics.
-    /// When the client is gone first, the future has half a minute to end.
+    /// When the future ends, so does the connection: with 1000, or with 1011 if the future returns an error or panics. If
+    /// the client leaves first, the future has half a minute to end.
     pub fn on_upgrade<F, Fut>(self, handler: F) -> Response
     where
         F: FnOnce(WebSocket) -> Fut + Send + 'static,

@@ -1,4 +1,4 @@
-//! What a caller sets, and what it is told.
+//! The settings of a connection, and its events.
 
 use super::super::ErrorCode;
 
@@ -32,7 +32,7 @@ pub enum Failure {
     Malformed(&'static str),
 }
 
-/// What the server has said.
+/// An event from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// The final answer on a stream begins, with this status.
@@ -47,7 +47,7 @@ pub enum Event<'a> {
     End(u32, u16),
     /// There will be no answer, or no more of it.
     Failed(u32, Failure),
-    /// GOAWAY: no stream can be begun any more. Those that stay open will be answered.
+    /// GOAWAY: no further stream can be begun. Streams that stay open will be answered.
     GoAway(ErrorCode, &'a [u8]),
     /// The server has sent settings, the first or others: [`room`](super::Connection::room) may have changed.
     Settings,

@@ -1,15 +1,15 @@
-//! The client's side of HTTP/2, sans-I/O: requests on streams, and what comes of them.
+//! The client's side of HTTP/2, sans-I/O: requests on streams, and their answers.
 //!
 //! ```text
 //!  begin ─▶ open ──HEADERS──▶ Status, Field … ──DATA──▶ Content … ──HEADERS──▶ Trailer … ──END_STREAM──▶ End
 //!             └──RST_STREAM, GOAWAY, an answer that is not allowed, cancel──▶ Failed
 //! ```
 //!
-//! [`Connection`] takes the bytes that a server sends and reports what they mean for each stream; what is to be sent
-//! stands in [`Connection::output`]. Answers are checked as RFC 9113 §8 asks: their pseudo-fields, names and length. It
-//! opens no more streams than the server allows ([`Connection::room`]), and sends no more content than its windows do.
-//! A request has its content at once ([`Connection::begin`]), or bit by bit ([`Connection::open`]); the latter is also how a
-//! tunnel is opened (RFC 8441), if the server allows it ([`Connection::allows_connect`]).
+//! [`Connection`] takes the bytes that a server sends and reports their meaning for each stream; [`Connection::output`] has
+//! the bytes to send. Answers are checked as RFC 9113 §8 requires: their pseudo-fields, names and length. It opens no more
+//! streams than the server allows ([`Connection::room`]), and sends no more content than its windows do. A request has its
+//! content at once ([`Connection::begin`]), or piece by piece ([`Connection::open`]); the latter is also how a tunnel is
+//! opened (RFC 8441), if the server allows it ([`Connection::allows_connect`]).
 //!
 //! Bounded: a field block by [`Config::fields_max`], a frame by 16 KiB; request content that waits for a window is the
 //! caller's to bound. Content that arrives is reported, never kept, so both windows are opened again at once.
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// What is to be sent. Whoever sends it empties it by [`Connection::sent`].
+    /// The bytes to send. After sending them, call [`Connection::sent`].
     pub fn output(&self) -> &[u8] {
         &self.output
     }
@@ -153,7 +153,7 @@ impl Connection {
         self.streams.len()
     }
 
-    /// Whether the server takes extended CONNECT, as its settings say: none have come, or they do not say so, is no.
+    /// Whether the server's settings allow extended CONNECT; false before they have come.
     pub fn allows_connect(&self) -> bool {
         self.allows_connect
     }

@@ -1,4 +1,4 @@
-//! One request and its answer: what is yet to be sent, and what of the answer has come.
+//! One request and its answer: the unsent content, and the state of the answer.
 
 use alloc::vec::Vec;
 

@@ -12,7 +12,7 @@ const SCRATCH_KEPT: usize = 512;
 /// How often a full table's worth of names may be copied for one block beyond its limit. Within that, they count themselves.
 const NAMES_FACTOR: usize = 16;
 
-/// What a field block came to.
+/// The result of decoding a field block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
     /// The size of its fields as RFC 9113 §6.5.2 counts it: names, values, and 32 for each field.
@@ -22,7 +22,7 @@ pub struct Decoded {
     pub is_too_large: bool,
 }
 
-/// Reads field blocks, and remembers what they say to remember. One for all blocks of a connection's direction.
+/// Decodes field blocks, and keeps the table that they build. One for all blocks of a connection's direction.
 ///
 /// Its memory is bounded: three times the table's size, and a buffer for one decoded field, which is at most 8/5 of
 /// its block.

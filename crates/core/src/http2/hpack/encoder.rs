@@ -17,7 +17,7 @@ pub enum Indexing {
 }
 
 impl Indexing {
-    /// What suits most fields of that name.
+    /// The right choice for most fields of that name.
     ///
     /// ```
     /// use highwater_core::http2::hpack::Indexing;

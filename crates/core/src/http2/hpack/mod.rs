@@ -1,8 +1,8 @@
 //! HPACK: the compression of fields in HTTP/2 (RFC 7541).
 //!
-//! A [`Decoder`] and an [`Encoder`] each keep the table of one direction of a connection. What the other side makes
-//! them remember is bounded by the table's size, which this side announces; a block of any length allocates nothing
-//! beyond that but one buffer for a field that was coded after Huffman, which stays.
+//! A [`Decoder`] and an [`Encoder`] each keep the table of one direction of a connection. The table's size, which this side
+//! announces, bounds the memory that the other side can make them use. Beyond that, a block of any length allocates only
+//! one buffer for a Huffman-coded field, which is kept.
 //!
 //! Whether names and values are allowed in HTTP/2 is not decided here.
 
@@ -34,8 +34,8 @@ pub struct Field<'a> {
     pub is_sensitive: bool,
 }
 
-/// What is wrong with a field block. Each is a connection error: `COMPRESSION_ERROR` (RFC 9113 §4.3), but for
-/// [`Error::Names`], which is `ENHANCE_YOUR_CALM`.
+/// The error in a field block. Each is a connection error: `COMPRESSION_ERROR` (RFC 9113 §4.3), except [`Error::Names`],
+/// which is `ENHANCE_YOUR_CALM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// It ends within a field.
@@ -52,7 +52,7 @@ pub enum Error {
     UpdateTooLarge,
     /// No update, although the announced size is below the table's.
     UpdateMissing,
-    /// It is too large, and goes on to put names of the table into it again, which costs much more than it has bytes.
+    /// It is too large, and keeps inserting names of the table again, which costs much more than its length.
     Names,
 }
 

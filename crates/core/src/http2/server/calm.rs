@@ -1,7 +1,7 @@
-//! How often may a peer do what costs us work and carries no request?
+//! How many frames that cost work and carry no request may a peer send?
 //!
-//! Rates are counted by one time each: when all that was done would be paid for, at so much per second. It is never far
-//! ahead of the clock (generic cell rate algorithm), so nothing has to run when time passes.
+//! Each rate is stored as one point in time: when everything so far would be paid for, at the given rate. It is never far
+//! ahead of the clock (generic cell rate algorithm), so no timer is needed.
 
 use core::time::Duration;
 

@@ -12,16 +12,16 @@
 //! field blocks matters, and so is short content that the windows allow. Longer content waits, and all streams of a turn
 //! share one send: by urgency, and in turns where a client has not asked for another order (RFC 9218).
 //!
-//! What a request may be is decided in `head`: what is malformed resets its stream (RFC 9113 §8.1.1), what is only not
-//! served gets an answer. A peer's mistakes about frames end its stream or the connection, by the RFC's codes.
+//! `head` decides whether a request is valid: a malformed one resets its stream (RFC 9113 §8.1.1), a well-formed one that
+//! is not served gets an answer. A peer's mistakes about frames end its stream or the connection, by the RFC's codes.
 //!
 //! Bounded: streams, field blocks, content that waits for handlers (both windows), content that waits for the peer's
-//! windows, and how often a peer may do what costs us work and carries nothing
-//! ([`Http2Limits`](crate::http::Http2Limits)). Answers to SETTINGS and PING are bounded with all output: while that is
-//! full, nothing is read. An idle connection owns the two tables of fields and little else.
+//! windows, and the rate of frames that cost work and carry nothing ([`Http2Limits`](crate::http::Http2Limits)). Answers to
+//! SETTINGS and PING are bounded with all output: while that is full, nothing is read. An idle connection owns the two
+//! tables of fields and little else.
 //!
-//! Invariants: no content is sent beyond a window; a stream that is gone is not named again, but to say that it is;
-//! a field block is decoded whatever becomes of its stream, since the table is the connection's.
+//! Invariants: no content is sent beyond a window; after its end, a stream is named only to reject frames for it; every
+//! field block is decoded, even if its stream is reset, because the table belongs to the connection.
 
 mod calm;
 mod deadline;

@@ -1,4 +1,5 @@
-//! In which order does a client want its answers (RFC 9218)? A hint, which nothing but the order depends on.
+//! In which order does a client want its answers (RFC 9218)? Priorities are hints: only the order of answers depends on
+//! them.
 
 /// The priority of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What does a server know of one HTTP/2 connection?
+//! What is the state of one HTTP/2 connection of a server?
 
 use alloc::collections::VecDeque;
 use core::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! One stream: the answer in, and what its handler wants of its request.
+//! One stream: its answer, and the commands of its handler about its request.
 
 use alloc::vec::Vec;
 use bytes::Bytes;

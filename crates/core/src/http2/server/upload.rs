@@ -8,10 +8,10 @@
 //!  Dropped: nobody wants the rest
 //! ```
 //!
-//! A tunnel (RFC 8441 §5) has neither a largest size nor a slowest rate: whoever speaks in it has deadlines of its own.
+//! A tunnel (RFC 8441 §5) has neither a maximum size nor a minimum rate: the protocol inside it has its own deadlines.
 //!
-//! What may not be handed on yet is held, and keeps its place in both windows: so a stream holds no more than its window,
-//! and a connection no more than its own.
+//! Content that may not be handed on yet is held, and keeps its place in both windows. So a stream holds no more than its
+//! window, and a connection no more than its own.
 
 use alloc::vec::Vec;
 use core::time::Duration;

@@ -162,9 +162,8 @@ impl Body {
         Body(Repr::Empty)
     }
 
-    /// Content that comes in pieces, of unknown length: chunked, or until the connection closes with a
-    /// peer that speaks HTTP/1.0. Once the head is sent, an error can only be signalled by cutting off
-    /// the connection.
+    /// Content that comes in pieces, of unknown length: sent in chunks or, to a peer that speaks HTTP/1.0, until the
+    /// connection closes. Once the head is sent, an error can only be signalled by cutting off the connection.
     pub fn stream<S, B, E>(stream: S) -> Self
     where
         S: Stream<Item = Result<B, E>> + Send + 'static,
@@ -185,8 +184,8 @@ impl Body {
         Body(Repr::Stream(ByteStream::new(stream), Some(length)))
     }
 
-    /// Content pushed piece by piece from elsewhere: a task, or another thread. The sender waits
-    /// while 64 KiB are buffered. What a large piece costs: see [`BodySender`].
+    /// Content pushed piece by piece from elsewhere: a task, or another thread. The sender waits while 64 KiB are buffered.
+    /// For the cost of large pieces, see [`BodySender`].
     ///
     /// ```
     /// use highwater::{Body, BodySender, Response};

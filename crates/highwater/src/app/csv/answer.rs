@@ -21,7 +21,7 @@ const PIECE: usize = 16 << 10;
 /// `header=present`: the first row holds the names (RFC 4180 §3).
 pub(in crate::app) const TYPE: &str = "text/csv; charset=utf-8; header=present";
 
-/// An answer of rows with settings; made by [`Csv`](super::Csv).
+/// Rows as an answer, with settings; made by [`Csv`](super::Csv).
 #[derive(Clone, Debug)]
 #[must_use = "return it from a handler"]
 pub struct CsvAnswer<R> {
@@ -35,16 +35,16 @@ impl<R: CsvRows> CsvAnswer<R> {
         CsvAnswer { rows, header: None, escapes_formulas: false }
     }
 
-    /// The header row: these names instead of those of the rows' fields. It is sent even if there is no row.
+    /// Sets the names of the header row, instead of those of the rows' fields. It is sent even if there is no row.
     pub fn header<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.header = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Puts an apostrophe in front of each field that begins with `=`, `+`, `-`, `@` (in full width, too), a tab or the end of a line and is
-    /// not a number, so that a spreadsheet shows it as text and does not run it; and also within a field, behind a semicolon, a tab or the end of
-    /// a line, where other cells begin on systems whose list separator is a semicolon. A program that reads the file sees the
-    /// apostrophes.
+    /// Puts an apostrophe in front of each field that begins with `=`, `+`, `-`, `@` (in full width, too), a tab or the end of
+    /// a line and is not a number, so that a spreadsheet shows it as text and does not run it; and also within a field, after a
+    /// semicolon, a tab or the end of a line, because other cells begin there on systems whose list separator is a semicolon. A
+    /// program that reads the file sees the apostrophes.
     ///
     /// ```
     /// use highwater::testing::Client;

@@ -10,7 +10,7 @@ use crate::app::extract::{BodyUse, FromRequest, has_body, whole, wrong_content_t
 use crate::app::request::Request;
 
 /// How many rows an upload may have; beyond it 413. A row of two bytes can be a value of hundreds, so the size of the body
-/// alone does not bound the memory. A guess: as many as people still look at in a spreadsheet.
+/// alone does not bound the memory. A guess: about as many as people still view in a spreadsheet.
 pub const CSV_ROWS_MAX: usize = 100_000;
 
 impl<T: DeserializeOwned> FromRequest for Csv<Vec<T>> {

@@ -24,7 +24,7 @@ pub use self::rows::{CsvRows, RowStream};
 use crate::app::into_response::IntoResponse;
 use crate::app::response::Response;
 
-/// Rows as comma-separated values (`text/csv`): as a return value what a client downloads, as an argument what it uploads.
+/// Rows as comma-separated values (`text/csv`): a download as a return value, an upload as an argument.
 ///
 /// # As an answer
 ///
@@ -32,12 +32,12 @@ use crate::app::response::Response;
 /// single values; their names are the header row. Rows without names, such as tuples, need [`Csv::header`], and a list that
 /// may be empty needs it as well: without a row there is nothing to take the names from.
 ///
-/// Rows are made while they are sent, some 16 KiB at a time, and only as fast as the client reads: a long answer takes no
-/// more memory than a short one. Fields are quoted where RFC 4180 wants it, lines end with CRLF, and the type is
+/// Rows are encoded while they are sent, some 16 KiB at a time, and only as fast as the client reads: a long answer takes
+/// no more memory than a short one. Fields are quoted where RFC 4180 requires it, lines end with CRLF, and the type is
 /// `text/csv; charset=utf-8; header=present`.
 ///
 /// A row that fails ends the answer in the middle, which clients notice: the connection is cut off before the last chunk.
-/// Rows that were not sent until then are lost. A row fails if the stream yields an error, if its fields are not single
+/// Rows that were not sent by then are lost. A row fails if the stream yields an error, if its fields are not single
 /// values, or if their number differs from the first row's.
 ///
 /// ```
@@ -57,8 +57,8 @@ use crate::app::response::Response;
 /// # Formulas
 ///
 /// A spreadsheet runs a field that begins with `=`, `+`, `-` or `@` as a formula, and a formula can send the sheet's other
-/// fields to another site. If fields hold what users wrote and people open the file in a spreadsheet, use
-/// [`Csv::escape_formulas`]. It is off unless it is asked for, because it changes the data that programs read.
+/// fields to another site. If fields hold text from users and people open the file in a spreadsheet, use
+/// [`Csv::escape_formulas`]. It is off by default, because it changes the data that programs read.
 ///
 /// # As an argument
 ///
@@ -88,7 +88,7 @@ use crate::app::response::Response;
 pub struct Csv<R>(pub R);
 
 impl<R: CsvRows> Csv<R> {
-    /// The header row: these names instead of those of the rows' fields. It is sent even if there is no row.
+    /// Sets the names of the header row, instead of those of the rows' fields. It is sent even if there is no row.
     pub fn header<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> CsvAnswer<R> {
         CsvAnswer::new(self.0).header(names)
     }
@@ -101,7 +101,7 @@ impl<R: CsvRows> Csv<R> {
 }
 
 impl Csv<()> {
-    /// An answer of the rows that `stream` yields, such as the rows of a query. Its first error ends the answer.
+    /// An answer with the rows that `stream` yields, such as the rows of a query. Its first error ends the answer.
     ///
     /// ```
     /// use futures_core::Stream;

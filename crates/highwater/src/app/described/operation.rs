@@ -14,7 +14,7 @@ const SAFE: [&str; 4] = ["get", "head", "options", "trace"];
 /// The others that change nothing more if they are repeated (RFC 9110 §9.2.2).
 const IDEMPOTENT: [&str; 2] = ["put", "delete"];
 
-/// What the document says about one operation, while it is made: given to [`DescribeInput`](super::DescribeInput),
+/// The description of one operation, while the document is made: given to [`DescribeInput`](super::DescribeInput),
 /// [`DescribeOutput`] and [`Layer::documents`](crate::Layer::documents).
 #[derive(Debug)]
 pub struct Operation<'d> {
@@ -63,7 +63,7 @@ pub(in crate::app) struct Failure {
     pub(in crate::app) headers: Vec<(String, String)>,
 }
 
-/// How clients prove who they are: what the document says of it.
+/// How clients authenticate themselves, as the document describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecurityScheme(pub(in crate::app) Vec<(&'static str, String)>);
 
@@ -136,7 +136,7 @@ impl<'d> Operation<'d> {
         self.is_safe
     }
 
-    /// Whether to repeat a request by its method changes nothing more (RFC 9110 §9.2.2).
+    /// Whether repeating a request with its method changes nothing more (RFC 9110 §9.2.2).
     pub fn is_idempotent(&self) -> bool {
         self.is_idempotent
     }
@@ -153,13 +153,13 @@ impl<'d> Operation<'d> {
         }
     }
 
-    /// Its errors of this status have this header field, too.
+    /// Its errors with this status also have this header field.
     pub fn error_header(&mut self, status: StatusCode, name: &str, description: &str) {
         let failure = self.errors.entry(status.as_u16()).or_default();
         failure.headers.push((name.to_owned(), description.to_owned()));
     }
 
-    /// It may answer with this status and what `R` describes, beside what its handler's result says.
+    /// It may answer with this status and the content of `R`, in addition to the answers of its handler's result.
     pub fn answer<R: DescribeOutput>(&mut self, status: StatusCode, description: &str) {
         self.nested(R::describe, |answer| {
             answer.status = Some(status);
@@ -167,7 +167,7 @@ impl<'d> Operation<'d> {
         });
     }
 
-    /// All its answers, but for errors, have this header field.
+    /// All its answers except errors have this header field.
     pub fn answer_header(&mut self, name: &str, description: &str) {
         for answer in &mut self.answers {
             answer.headers.push((name.to_owned(), description.to_owned()));
@@ -198,7 +198,7 @@ impl<'d> Operation<'d> {
         self.ok(Some((media_type, json!({ "type": "string" }))));
     }
 
-    /// It asks for this proof, which the document lists as `name`.
+    /// It requires these credentials, which the document lists as `name`.
     pub fn security(&mut self, name: &str, scheme: &SecurityScheme) {
         self.schemas.security.insert(name.to_owned(), scheme.value());
         if !self.security.iter().any(|existing| existing == name) {

@@ -29,8 +29,8 @@ const RANGES_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accept(Ranges);
 
-/// The languages that the client accepts (`Accept-Language`, RFC 9110 §12.5.4), to choose that of an answer. An offer
-/// is a language tag, such as `en` or `pt-BR`; it is accepted if the client names it or what its tag begins with.
+/// The languages that the client accepts (`Accept-Language`, RFC 9110 §12.5.4), to choose the language of an answer. An
+/// offer is a language tag, such as `en` or `pt-BR`; it is accepted if the client names it or a prefix of it.
 ///
 /// ```
 /// use highwater::{AcceptLanguage, Response, Router};

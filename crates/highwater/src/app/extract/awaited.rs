@@ -9,9 +9,9 @@ use crate::app::request::Request;
 
 /// A value that handlers wait for: a session from a store, a user from a database.
 ///
-/// A handler takes it as [`Awaited<T>`]. It is then async automatically, even if it is a plain `fn`: its other arguments are extracted first, or
-/// begun, while the request is borrowed; then this is awaited, on the worker, and the handler is called. Nothing of it
-/// is paid by handlers whose arguments are all at hand.
+/// A handler takes it as [`Awaited<T>`]. It is then async automatically, even if it is a plain `fn`: its other arguments are
+/// extracted first, or begun, while the request is borrowed; then this one is awaited, on the worker, and the handler is
+/// called. Handlers without such arguments pay nothing for it.
 ///
 /// [`from_request_async`](FromRequestAsync::from_request_async) borrows the request only until it returns its future,
 /// which owns what it needs. So write a plain function with an `async move` block:

@@ -13,13 +13,14 @@ use crate::app::request::Request;
 use crate::app::response::Response;
 use crate::secret::same;
 
-/// The cookies of a request, and those that its answer sets: an argument, and the front of an answer. Needs the feature
-/// `cookies`.
+/// The cookies of a request, and those that its answer sets: an argument, and a part of an answer, in front of its content.
+/// Needs the feature `cookies`.
 ///
-/// Anyone can read and change these. [`SignedCookies`] can be read by anyone and changed only by the server,
-/// [`PrivateCookies`] read and changed only by it. Values are percent-encoded where RFC 6265 asks for it. Names
-/// are sent and compared as they are: letters, digits and `-` `_` and the like (a token of RFC 9110 §5.6.2); an answer that sets
-/// another one is an error 500. So a prefix such as `__Host-` promises what browsers enforce (RFC 6265bis §4.1.3).
+/// Anyone can read and change these. [`SignedCookies`] can be read by anyone, but changed only by the server;
+/// [`PrivateCookies`] can be read and changed only by the server. Values are percent-encoded where RFC 6265 requires it. Names
+/// are sent and compared unchanged: letters, digits, `-`, `_` and similar characters (a token of RFC 9110 §5.6.2); an answer
+/// that sets a cookie with another name is an error 500. So a prefix such as `__Host-` promises what browsers enforce (RFC
+/// 6265bis §4.1.3).
 ///
 /// ```
 /// use highwater::Router;
@@ -45,8 +46,8 @@ use crate::secret::same;
 pub struct CookieJar(cookie::CookieJar);
 
 /// Cookies that only the server can make: each carries a signature (HMAC-SHA256) of its name and its value by the [`Key`] that
-/// the application provides as a state. A cookie without a valid one is as good as absent, and so is one that was signed under
-/// another name. Clients can read the values.
+/// the application provides as a state. A cookie without a valid signature counts as absent, and so does one that was signed
+/// under another name. Clients can read the values.
 ///
 /// ```
 /// use highwater::Router;
@@ -73,7 +74,7 @@ pub struct SignedCookies {
 }
 
 /// Cookies that only the server can read and make: encrypted (AES-256-GCM) with the [`Key`] that the application provides
-/// as a state; otherwise as [`SignedCookies`].
+/// as a state; otherwise like [`SignedCookies`].
 #[derive(Clone)]
 pub struct PrivateCookies {
     jar: cookie::CookieJar,

@@ -22,8 +22,8 @@ const PAIRS_MAX: usize = 1000;
 /// How many pairs are kept on the stack; most queries have fewer.
 const INLINE_PAIRS: usize = 8;
 
-/// The query, deserialized. A missing query is an empty one; a parameter that may be absent is an
-/// `Option`, one that may be repeated a `Vec` with `#[serde(default)]`.
+/// The query, deserialized. A missing query counts as an empty one. Use an `Option` for a parameter that may be absent, and
+/// a `Vec` with `#[serde(default)]` for one that may be repeated.
 ///
 /// A mismatch is answered with 400 `invalid_query`, naming the parameter.
 ///

@@ -33,8 +33,8 @@ impl FromRequest for Uri {
     }
 }
 
-/// The target as it was sent, whatever a [rewrite](crate::Router::rewrite) has made of it; 400 if it is a valid one that
-/// the `http` crate cannot represent.
+/// The target as it was sent, before any [rewrite](crate::Router::rewrite); 400 if it is a valid target that the `http`
+/// crate cannot represent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginalUri(pub Uri);
 
@@ -68,7 +68,7 @@ impl FromRequest for HeaderMap {
     }
 }
 
-/// The query as it came, without the `?` and percent-encoded; `None` if there is no `?`.
+/// The query as it was sent, without the `?` and percent-encoded; `None` if there is no `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawQuery(pub Option<String>);
 
@@ -78,8 +78,8 @@ impl FromRequest for RawQuery {
     }
 }
 
-/// The address the connection comes from. Behind a proxy that is the proxy's. The peer of a Unix socket has none: take
-/// `Option<PeerAddr>` where the server listens on one, else such a request is answered 500.
+/// The address the connection comes from. Behind a proxy it is the proxy's address. The peer of a Unix socket has none:
+/// take `Option<PeerAddr>` if the server listens on one, else such a request is answered 500.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 

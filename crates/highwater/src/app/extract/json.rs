@@ -20,7 +20,7 @@ const JSON: &str = "application/json";
 ///
 /// * 415 unless the `Content-Type` is `application/json` or ends in `+json`;
 /// * 400 `invalid_json` if it is not JSON, with line and column;
-/// * 422 `invalid_body` if it is JSON but not a `T`, naming the field.
+/// * 422 `invalid_body` if it is JSON but not a `T`; the message names the field.
 ///
 /// ```
 /// use highwater::{Json, Router, StatusCode};

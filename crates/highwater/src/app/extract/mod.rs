@@ -165,7 +165,7 @@ impl Request<'_> {
     /// Extracts a `T`, as for an argument of a handler.
     ///
     /// # Errors
-    /// Those of the extractor; and 500 if it takes the content as it comes, which only the handler may do.
+    /// Those of the extractor; and 500 if it takes the content as a stream, which only the handler may do.
     pub fn extract<T: FromRequest>(&self) -> Result<T, Error> {
         if T::BODY == BodyUse::Streamed {
             let of = std::any::type_name::<T>();
@@ -197,7 +197,7 @@ pub enum BodyUse {
     None,
     /// Whole: the handler runs when all of it is there.
     Whole,
-    /// As it comes: the handler runs when the head is there.
+    /// As a stream: the handler runs when the head is there.
     Streamed,
 }
 

@@ -12,8 +12,8 @@ use crate::app::request::Request;
 use crate::app::response::Response;
 use crate::content::precondition::{Validators, Verdict, judge};
 
-/// The conditions under which a client wants its request to be done (`If-Match`, `If-None-Match`, RFC 9110 §13.1): so that two
-/// who change the same thing do not overwrite each other's changes.
+/// The conditions of a request (`If-Match`, `If-None-Match`, RFC 9110 §13.1). With them, two clients that change the same
+/// resource do not overwrite each other's changes.
 ///
 /// ```
 /// use highwater::testing::Client;
@@ -46,10 +46,11 @@ impl Preconditions {
         self.head.is_some()
     }
 
-    /// Compares them with the current state: its entity tag with quotes, `None` if the resource does not exist.
+    /// Compares the conditions with the current state: its entity tag with quotes, or `None` if the resource does not
+    /// exist.
     ///
     /// # Errors
-    /// 412 `precondition_failed` if the request is about another state.
+    /// 412 `precondition_failed` if the client expects another state.
     pub fn check(&self, tag: Option<&str>) -> Result<(), Error> {
         match self.judge(tag) {
             Verdict::Proceed | Verdict::NotModified => Ok(()),

@@ -12,8 +12,8 @@ use crate::app::into_response::IntoResponse;
 use crate::app::request::Request;
 use crate::app::response::Response;
 
-/// A header field as a type of the [`headers`] crate: as an argument that of the request, and in front of an answer one
-/// of the response. Needs the feature `headers`.
+/// A header field as a type of the [`headers`] crate: a field of the request as an argument, and a field of the response in
+/// front of an answer. Needs the feature `headers`.
 ///
 /// As an argument it is refused with 400 `invalid_header` if it is missing or malformed.
 ///

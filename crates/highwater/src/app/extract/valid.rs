@@ -7,14 +7,14 @@ use super::{BodyUse, Form, FromRequest, Json, Path, Query, Requirements};
 use crate::app::error::Error;
 use crate::app::request::Request;
 
-/// At most this many wrong fields are named: a long list of wrong values does not make a long answer.
+/// At most this many invalid fields are named, so that a long list of wrong values does not cause a long answer.
 pub const FIELD_ERRORS_MAX: usize = 100;
 
 /// A value that satisfies its rules, which `#[derive(garde::Validate)]` reads from attributes. `T` is [`Json`],
 /// [`Query`], [`Form`] or [`Path`] of such a type.
 ///
-/// If rules are broken, the request is answered 422 `validation_failed`, with all wrong fields at once in
-/// [`details`](Error::details): `[{"field":"email","message":"…"}]`, at most 100. What is no value of the type at all is
+/// If rules are broken, the request is answered 422 `validation_failed`, with all invalid fields at once in
+/// [`details`](Error::details): `[{"field":"email","message":"…"}]`, at most 100. Input that is not a value of the type is
 /// refused by `T` itself, as without `Valid`.
 ///
 /// `length(chars, …)` counts characters, as the `maxLength` of a document does; without `chars`, it counts bytes of UTF-8.

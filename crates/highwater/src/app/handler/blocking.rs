@@ -14,7 +14,7 @@ use crate::app::request::Request;
 
 /// A function that is run on the pool; see [`blocking`].
 ///
-/// `S` is the function and its arguments, for whoever describes them.
+/// `S` is the function and its arguments, for their description.
 pub struct Blocking<S = ()> {
     handler: Box<dyn Dispatch>,
     /// Declares what the handler needs.

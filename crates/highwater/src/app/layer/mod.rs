@@ -69,14 +69,14 @@ pub(super) type MakeLocal = dyn Fn() -> LayerLocal + Send + Sync;
 /// synchronous or not: with the layers A (synchronous), B (asynchronous), C (synchronous) a request passes
 /// A, B, C and its handler, and the response C, B, A.
 ///
-/// If a layer answers a request itself, neither that layer nor those within see the answer in `amend` and
-/// `on_response`; those around it do. So a layer that must see every answer comes first.
+/// If a layer answers a request itself, neither that layer nor the inner ones see the answer in `amend` and `on_response`;
+/// the layers around it do. So a layer that must see every answer comes first.
 ///
 /// Preflights are the exception: they are offered to [`preflight`](Layer::preflight) before any other part
 /// of any layer sees them, since a browser sends them without the credentials that another layer may
 /// ask for.
 ///
-/// # What is covered
+/// # Coverage
 ///
 /// | answer | layers | layers [everywhere](Layer::everywhere) |
 /// |---|---|---|
@@ -167,8 +167,8 @@ impl Layer {
         self.set("on_request", |layer| layer.on_request.replace(part).is_some())
     }
 
-    /// Changes a response without regard to its request. It must do the same each time: for responses prepared
-    /// when the application was built, it ran then, once and for all.
+    /// Changes a response without regard to its request. It must do the same each time: for responses that were prepared
+    /// when the application was built, it ran only then.
     pub fn amend<F>(self, function: F) -> Self
     where
         F: Fn(&mut Response) + Send + Sync + 'static,
@@ -177,10 +177,10 @@ impl Layer {
         self.set("amend", |layer| layer.amend.replace(part).is_some())
     }
 
-    /// Changes a response, which is complete but for streamed content ([`Response::map_body`] changes that).
-    /// Errors have their shape already; [`Response::error`] returns the error. The request's body is no longer
-    /// available. After an async or blocking handler the request's head is a copy, and after a blocking one
-    /// this runs on the pool. If the layer has both, it comes after [`amend`](Layer::amend).
+    /// Changes a response, which is complete except for streamed content ([`Response::map_body`] changes that). Errors have
+    /// their shape already; [`Response::error`] returns the error. The request's body is no longer available. After an
+    /// async or blocking handler the request's head is a copy, and after a blocking one this runs on the pool. If the layer
+    /// has both, it comes after [`amend`](Layer::amend).
     pub fn on_response<F>(self, function: F) -> Self
     where
         F: Fn(&Request<'_>, &mut Response) + Send + Sync + 'static,
@@ -189,7 +189,7 @@ impl Layer {
         self.set("on_response", |layer| layer.on_response.replace(part).is_some())
     }
 
-    /// Wraps the inner layers and the handler, and may wait. It makes what it covers async and copies the
+    /// Wraps the inner layers and the handler, and may wait. It makes the handlers that it covers async, and copies the
     /// request's head: work that need not wait is cheaper in another part.
     pub fn around<F, Fut>(self, function: F) -> Self
     where
@@ -212,8 +212,8 @@ impl Layer {
         self.set("on_end", |layer| layer.on_end.replace(part).is_some())
     }
 
-    /// Lets the layer cover everything of its router: [`fixed`](super::fixed) answers, refusals and the
-    /// server's own answers, too. Not for layers with an asynchronous part.
+    /// Lets the layer cover all answers of its router, including [`fixed`](super::fixed) answers, refusals and the server's
+    /// own answers. Not for layers with an asynchronous part.
     pub fn everywhere(mut self) -> Self {
         self.covers_everything = true;
         self
@@ -249,7 +249,7 @@ impl Layer {
     }
 
     /// Says what the layer adds to the [document](super::openapi) of the operations that it covers: the errors by which it
-    /// refuses requests, the proof that it asks for. Needs the feature `openapi`.
+    /// refuses requests, and the credentials that it requires. Needs the feature `openapi`.
     ///
     /// ```
     /// use highwater::openapi::{Operation, SecurityScheme};

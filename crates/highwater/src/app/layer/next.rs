@@ -22,8 +22,8 @@ impl Next {
         Next { app, depth }
     }
 
-    /// Runs the inner layers and the handler. Errors, panics included, are returned as rendered responses;
-    /// see [`Response::error`].
+    /// Runs the inner layers and the handler. Errors, including panics, are returned as rendered responses; see
+    /// [`Response::error`].
     pub async fn run(self, mut request: OwnedRequest) -> Response {
         let (app, target) = (&self.app, request.route());
         request.descend(self.depth);

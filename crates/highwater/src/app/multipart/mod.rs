@@ -18,15 +18,15 @@ use crate::app::error::Error;
 use crate::app::extract::{BodyUse, FromRequest};
 use crate::app::request::Request;
 
-/// A form with files: an argument that takes the content as it comes. Needs the feature `multipart`.
+/// A form with files: an argument that takes the content as a stream. Needs the feature `multipart`.
 ///
-/// Its parts come one after the other; one that is not read to its end is skipped. None is kept in memory unless the handler keeps
-/// it. The limits are [`MultipartLimits`], within the route's [`body_max`](crate::Handler::body_max), which holds for all bytes of the
-/// form and is 1 MiB unless it is said.
+/// Its parts come one after the other; the rest of a part that is not read to its end is skipped. No part is kept in memory
+/// unless the handler keeps it. The limits are [`MultipartLimits`], within the route's [`body_max`](crate::Handler::body_max),
+/// which applies to all bytes of the form and is 1 MiB unless it is set.
 ///
-/// | what is wrong | status | code |
+/// | problem | status | code |
 /// |---|---|---|
-/// | the content is no form with files, or has no boundary | 415 | `unsupported_media_type` |
+/// | the content is not a form with files, or has no boundary | 415 | `unsupported_media_type` |
 /// | its syntax is not that of RFC 7578 | 400 | `invalid_multipart` |
 /// | it ends before its last boundary | 400 | `invalid_multipart` |
 /// | there are too many parts, or they are too large | 413 | `too_many_parts`, `part_too_large`, `form_too_large` |
@@ -64,14 +64,14 @@ pub struct Multipart {
     total_bytes: u64,
 }
 
-/// What a form may have; beyond it 413.
+/// The limits of a form; beyond them 413.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MultipartLimits {
     /// How many parts; 64 by default.
     pub parts_max: usize,
     /// How many bytes of content a part has; 1 MiB by default.
     pub part_bytes_max: u64,
-    /// How many bytes of content all parts have together; no limit by default but the route's `body_max`.
+    /// How many bytes of content all parts have together; by default, only the route's `body_max` limits them.
     pub total_bytes_max: u64,
 }
 
@@ -81,7 +81,7 @@ impl Default for MultipartLimits {
     }
 }
 
-/// A part of a form, as it comes; made by [`Multipart::next_part`].
+/// A part of a form, read as it arrives; made by [`Multipart::next_part`].
 pub struct Part<'m> {
     form: &'m mut Multipart,
 }
@@ -94,10 +94,10 @@ impl Multipart {
         self
     }
 
-    /// The next part; what is left of the one before is skipped. `None` at the end.
+    /// The next part; the unread rest of the previous part is skipped. `None` at the end.
     ///
     /// # Errors
-    /// Those of the table above, and those of content that does not arrive.
+    /// The errors in the table of [`Multipart`], and those of content that does not arrive.
     pub async fn next_part(&mut self) -> Result<Option<Part<'_>>, Error> {
         while self.piece().await?.is_some() {}
         self.current = None;
@@ -214,12 +214,12 @@ impl Part<'_> {
         self.field().name().unwrap_or_default()
     }
 
-    /// What the client calls the file, if it is one. Never use it as a path: it may be `../../etc/passwd`.
+    /// The client's name for the file, if the part is a file. Never use it as a path: it may be `../../etc/passwd`.
     pub fn file_name(&self) -> Option<&str> {
         self.field().file_name()
     }
 
-    /// The media type that the client says it has.
+    /// The media type that the client states.
     pub fn content_type(&self) -> Option<&str> {
         self.field().content_type().map(AsRef::as_ref)
     }
@@ -232,7 +232,7 @@ impl Part<'_> {
         self.form.piece().await
     }
 
-    /// What is left of its content, whole.
+    /// The rest of its content, whole.
     ///
     /// # Errors
     /// As [`Multipart::next_part`].
@@ -244,7 +244,7 @@ impl Part<'_> {
         Ok(bytes)
     }
 
-    /// What is left of its content, as text.
+    /// The rest of its content, as text.
     ///
     /// # Errors
     /// As [`Multipart::next_part`]; 400 `invalid_multipart` if it is not UTF-8.

@@ -13,9 +13,9 @@ use crate::app::error::Error;
 const WRITTEN_AT_ONCE: usize = 256 << 10;
 
 impl Part<'_> {
-    /// Writes what is left of its content into a new file, off the worker, and returns how many bytes it has. If that fails, the
-    /// file is removed again; so it is if the client disconnects. The path is the application's choice: never
-    /// the client's [`file_name`](Part::file_name).
+    /// Writes the rest of its content into a new file, off the worker, and returns the number of bytes. If that fails, or if
+    /// the client disconnects, the file is removed again. Choose the path in the application: never use the client's
+    /// [`file_name`](Part::file_name).
     ///
     /// # Errors
     /// As [`Multipart::next_part`](super::Multipart::next_part); 500 if the file is there already, or cannot be written.

@@ -17,10 +17,10 @@ use crate::app::handler::{
 use crate::app::outcome::Outcome;
 use crate::app::request::Request;
 
-/// A handler whose signature says what it reads and answers: every function whose arguments are
+/// A handler whose signature describes its input and its answers: every function whose arguments are
 /// [`DescribeInput`](super::DescribeInput) and whose result is [`DescribeOutput`].
 ///
-/// `M` is for the compiler only, as that of [`Handler`].
+/// `M` is for the compiler only, as it is for [`Handler`].
 pub trait Described<M>: Handler<M> {
     /// Adds what its arguments read.
     #[doc(hidden)]
@@ -87,8 +87,8 @@ where
     }
 }
 
-/// Lets the document of [`Router::openapi`](crate::Router::openapi) describe a handler: what its arguments read, and what
-/// its result answers. It is the same handler otherwise, and costs a request nothing.
+/// Lets the document of [`Router::openapi`](crate::Router::openapi) describe a handler by the types of its arguments and of
+/// its result. Otherwise it is the same handler, and costs a request nothing.
 ///
 /// ```
 /// use highwater::openapi::{OpenApi, api};
@@ -152,13 +152,13 @@ pub struct Hidden<H, M> {
 }
 
 impl<H, M> Api<H, M> {
-    /// What the operation does, in a few words.
+    /// A short summary of the operation.
     pub fn summary(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.about.summary = Some(text.into());
         self
     }
 
-    /// What the operation does, in CommonMark.
+    /// A description of the operation, in CommonMark.
     pub fn description(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.about.description = Some(text.into());
         self
@@ -182,8 +182,8 @@ impl<H, M> Api<H, M> {
         self
     }
 
-    /// Says what it answers, where its result's type does not: as `R` would. For a [`Response`](crate::Response), which can be
-    /// anything.
+    /// Describes its answers by `R`, where the type of its result does not describe them: for a [`Response`](crate::Response),
+    /// which can be anything.
     ///
     /// ```
     /// use highwater::openapi::api;
@@ -201,7 +201,8 @@ impl<H, M> Api<H, M> {
         self
     }
 
-    /// Says a status of answers whose type leaves it open, such as `(StatusCode, Json<T>)`. May be called for several.
+    /// Sets the status of answers whose type leaves it open, such as `(StatusCode, Json<T>)`. May be called several times,
+    /// for several statuses.
     ///
     /// ```
     /// use highwater::openapi::api;
@@ -219,17 +220,17 @@ impl<H, M> Api<H, M> {
         self
     }
 
-    /// Says that it may also answer with this status and what `R` describes.
+    /// Adds another possible answer, with this status and the content of `R`.
     pub fn also<R: DescribeOutput>(self, status: StatusCode, description: &'static str) -> Self {
         self.more(move |operation| operation.answer::<R>(status, description))
     }
 
-    /// Says that it may refuse with this error.
+    /// Adds an error with which it may refuse requests.
     pub fn error(self, status: StatusCode, description: &'static str) -> Self {
         self.more(move |operation| operation.error(status, description))
     }
 
-    /// Adds to what the types say.
+    /// Adds to the description that comes from the types.
     pub fn more(mut self, more: impl Fn(&mut Operation<'_>) + Send + Sync + 'static) -> Self {
         self.about.more.push(Arc::new(more));
         self

@@ -70,7 +70,7 @@ pub use super::described::{DescribeInput, DescribeOutput, HasSchema, Operation, 
 pub(super) const DOCUMENT_PATH: &str = "/openapi.json";
 pub(super) const PAGE_PATH: &str = "/docs";
 
-/// What a document says about the application as a whole; see [`Router::openapi`](crate::Router::openapi).
+/// The description of the application as a whole; see [`Router::openapi`](crate::Router::openapi).
 #[derive(Clone, Debug)]
 #[must_use = "give it to `Router::openapi`"]
 pub struct OpenApi {
@@ -87,7 +87,7 @@ pub struct OpenApi {
 type Describe = fn(&mut Operation<'_>);
 
 impl OpenApi {
-    /// A document for an interface with this title, in this version: `env!("CARGO_PKG_VERSION")` is a good one.
+    /// A document with the title and the version of an interface; `env!("CARGO_PKG_VERSION")` is a good version.
     pub fn new(title: impl Into<Cow<'static, str>>, version: impl Into<Cow<'static, str>>) -> Self {
         OpenApi {
             title: title.into(),
@@ -115,14 +115,14 @@ impl OpenApi {
         self
     }
 
-    /// Adds the address of a server; without one it is where the document comes from.
+    /// Adds the address of a server; without one, it is the server that the document comes from.
     pub fn server(mut self, url: impl Into<Cow<'static, str>>) -> Self {
         self.servers.push(url.into());
         self
     }
 
-    /// Says what [`Router::errors`](crate::Router::errors) renders errors as: `R` is what its function returns. Where it
-    /// returns a [`Response`](crate::Response), which can be anything, `R` is what that contains.
+    /// Describes the shape of errors: `R` is the type that the function of [`Router::errors`](crate::Router::errors)
+    /// returns. If it returns a [`Response`](crate::Response), which can be anything, `R` is the type of its content.
     ///
     /// ```
     /// use highwater::openapi::OpenApi;

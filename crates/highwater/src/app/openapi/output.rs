@@ -22,7 +22,7 @@ use crate::app::problem::Problem;
 use crate::app::response::Response;
 use crate::app::statuses::{Accepted, Created, NoContent};
 
-/// The return type of a function: what [`DescribeOutput`] describes, or a future of it.
+/// The return type of a function: a type with [`DescribeOutput`], or a future of one.
 pub trait DescribeOutputs<Way> {
     /// Adds what it may answer.
     fn describe_output(operation: &mut Operation<'_>);

@@ -10,7 +10,8 @@ use crate::app::error::Error;
 use crate::app::extract::Preconditions;
 use crate::content::entity_tag;
 
-/// The state that a client expects an item to be in, by `If-Match` and `If-None-Match`: none in particular if it says nothing.
+/// The state in which a client expects an item, by `If-Match` and `If-None-Match`. Without these fields, it expects no
+/// particular state.
 pub struct Expected<T> {
     preconditions: Preconditions,
     version: fn(&T) -> String,
@@ -22,10 +23,10 @@ impl<T> Expected<T> {
         Expected { preconditions, version, is_checked: Cell::new(false) }
     }
 
-    /// Compares it with the item that is there, `None` if there is none. Call it where nobody can change the item before you do:
-    /// under the same lock, in the same transaction.
+    /// Compares the expected state with the current item, or with `None` if there is none. Call it where the item cannot change
+    /// before you change it: under the same lock, or in the same transaction.
     ///
-    /// A resource that changes an item and has not checked a condition that the client gave is answered 500.
+    /// If a resource changes an item without having checked the client's condition, the answer is 500.
     ///
     /// # Errors
     /// 412 `precondition_failed` if the client expects another state, 404 `not_found` if there is no item.
@@ -37,8 +38,8 @@ impl<T> Expected<T> {
         current.map(drop).ok_or_else(no_such_item)
     }
 
-    /// The same by the item's version, as [`Resource::version`](super::Resource::version) makes it: where a store knows that and
-    /// need not read the whole item.
+    /// The same by the item's version, as [`Resource::version`](super::Resource::version) makes it, for stores that know the
+    /// version without reading the whole item.
     ///
     /// # Errors
     /// As [`Expected::check`].

@@ -16,8 +16,8 @@ use crate::app::extract::{Json, Preconditions};
 use crate::app::handler::{Async, Inline};
 use crate::app::statuses::NoContent;
 
-/// The types of a resource, whichever way its methods run. What the document needs of each is asked for by
-/// [`Collection::described`], so that the compiler names the type that lacks it.
+/// The types of a resource, for all ways in which its methods run. [`Collection::described`] has the bounds that the
+/// document needs, so that the compiler names the type that does not satisfy one.
 pub trait ResourceTypes<M> {
     #[doc(hidden)]
     type Context;
@@ -43,10 +43,10 @@ macro_rules! types {
 types! { Resource Inline ResourceAsync Async }
 
 impl<R> Collection<R> {
-    /// Lets the document of [`Router::openapi`](crate::Router::openapi) describe the five routes, from the resource's types, which
-    /// need schemas. `one` and `many` are what an item and several are called, such as `"book"` and `"books"`; the operations are
-    /// `list_books`, `create_book`, `show_book`, `replace_book` and `delete_book`, with the tag `books`. Say how pages are
-    /// counted ([`Collection::per_page`]) and what is required before.
+    /// Lets the document of [`Router::openapi`](crate::Router::openapi) describe the five routes, from the resource's types,
+    /// which need schemas. `one` and `many` are the names of one item and of several, such as `"book"` and `"books"`; the
+    /// operations are `list_books`, `create_book`, `show_book`, `replace_book` and `delete_book`, with the tag `books`. Set the
+    /// size of pages ([`Collection::per_page`]) and required conditions before this call.
     ///
     /// ```
     /// # use highwater::resource::{Expected, Listing, Page, Resource};

@@ -4,8 +4,8 @@ use std::fmt::{Display, Write as _};
 
 use serde::de::DeserializeOwned;
 
-/// What can name an item of a [`Resource`](super::Resource): numbers, text, and types of your own that are read from one segment
-/// of a path (serde) and written into one (`Display`).
+/// A type that can name an item of a [`Resource`](super::Resource): numbers, text, and types of your own that are read from one
+/// segment of a path (serde) and written into one (`Display`).
 pub trait Id: DeserializeOwned + Display + 'static {}
 
 impl<T: DeserializeOwned + Display + 'static> Id for T {}

@@ -114,7 +114,7 @@ pub use routes::{Collection, IntoCollection, resource};
 /// The number of items on a page, unless the request or the resource sets another one.
 pub const PER_PAGE: u32 = 20;
 
-/// The largest page that a request may ask for, unless the resource sets another one; more is answered 422.
+/// The largest page that a request may ask for, unless the resource sets another one; a larger page is answered 422.
 pub const PER_PAGE_MAX: u32 = 100;
 
 macro_rules! resource {

@@ -12,7 +12,7 @@ use crate::app::response::Response;
 use crate::content::entity_tag;
 use crate::content::precondition::Verdict;
 
-/// Which part of a list a client wants.
+/// The page of a list that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
     number: u32,
@@ -35,7 +35,7 @@ impl Page {
         usize::try_from(self.offset()).unwrap_or(usize::MAX)
     }
 
-    /// How many items it has at most.
+    /// The largest number of its items.
     pub fn limit(self) -> usize {
         self.size as usize
     }
@@ -49,12 +49,12 @@ pub struct Listing<T> {
 }
 
 impl<T> Listing<T> {
-    /// These items, of an unknown number.
+    /// These items, without a total number.
     pub fn new(items: Vec<T>) -> Self {
         Listing { items, total: None }
     }
 
-    /// Says how many there are on all pages.
+    /// Sets the number of items on all pages.
     #[must_use]
     pub fn total(mut self, total: impl TryInto<u64>) -> Self {
         self.total = total.try_into().ok();

@@ -154,7 +154,7 @@ impl<R> fmt::Debug for Collection<R> {
 }
 
 impl Router {
-    /// Adds the five routes of a [`Resource`]: two at `path`, and three at `path` with `/{id}` behind it. See
+    /// Adds the five routes of a [`Resource`]: two at `path`, and three at `path` followed by `/{id}`. See
     /// [`resource`](super::resource).
     ///
     /// `path` may have parameters, which the resource's `Context` takes by name (`Path<T>` of a struct); none is named `id`.

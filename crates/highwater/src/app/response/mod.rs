@@ -116,7 +116,7 @@ impl Response {
         self
     }
 
-    /// The response with another content type, which is part of the program.
+    /// The response with another content type, which is a constant.
     ///
     /// # Panics
     /// If `content_type` has a byte that no header field may have.
@@ -130,7 +130,7 @@ impl Response {
         self
     }
 
-    /// The response with a header field in place of those of that name.
+    /// The response with a header field, which replaces fields of that name.
     ///
     /// If `name` is not a field name, or `value` not a field value, the response becomes an error 500.
     #[must_use]
@@ -156,14 +156,13 @@ impl Response {
         self
     }
 
-    /// Puts a header field in place of those of that name.
+    /// Sets a header field, which replaces fields of that name.
     pub fn set_header(&mut self, name: HeaderName, value: HeaderValue) {
         self.remove_header(&name);
         self.append_header(name, value);
     }
 
-    /// Adds a header field, beside others of that name. `Content-Type` is replaced, for there can be
-    /// only one.
+    /// Adds a header field, beside others of that name. `Content-Type` is replaced, because there can be only one.
     pub fn append_header(&mut self, name: HeaderName, value: HeaderValue) {
         if is_servers_own(&name) {
             return;
@@ -197,7 +196,7 @@ impl Response {
             .map(|(_, value)| value)
     }
 
-    /// The header fields, names in lower case. Those that the server writes are not among them.
+    /// The header fields, with names in lower case, without the fields that the server writes.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let content_type =
             self.content_type.map(|value| (header::CONTENT_TYPE.as_str(), value.as_bytes()));

@@ -11,11 +11,12 @@ use crate::app::{Error, FromRequest, Request};
 /// The claims of the request's token, which the layer [`jwt`](super::jwt) has verified: an argument. Members that `T` does not have are
 /// skipped.
 ///
-/// 401 `invalid_token` if the claims are not a `T`: the token is valid, but not for this. 500 if no such layer covers the route.
+/// 401 `invalid_token` if the claims are not a `T`: the token is valid, but has other claims. 500 if no such layer covers
+/// the route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims<T>(pub T);
 
-/// The subject of the request's token (`sub`): an argument that costs less than [`Claims<T>`]. 401 if the token has none, or an
+/// The subject of the request's token (`sub`): an argument that is cheaper than [`Claims<T>`]. 401 if the token has none, or an
 /// empty one; 500 if no layer [`jwt`](super::jwt) covers the route.
 ///
 /// ```

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::provider::install;
 
-/// A key that signed tokens are verified with. Its kind decides the one algorithm that tokens may be signed with.
+/// A key for the verification of signed tokens. Its kind decides which algorithm tokens may be signed with.
 #[derive(Clone)]
 pub struct JwtKey {
     pub(super) algorithm: Algorithm,
@@ -35,8 +35,8 @@ impl fmt::Display for JwtKeyError {
 impl std::error::Error for JwtKeyError {}
 
 impl JwtKey {
-    /// HS256: a secret that issuer and service share. A shorter one than 32 bytes can be guessed (RFC 7518 §3.2), an empty one
-    /// need not be; both are refused when the application is built.
+    /// HS256: a secret that issuer and service share. A secret of fewer than 32 bytes can be guessed (RFC 7518 §3.2), so it is
+    /// refused when the application is built.
     pub fn hs256(secret: impl AsRef<[u8]>) -> Self {
         let secret = secret.as_ref();
         let mut key = JwtKey::new(Algorithm::HS256, DecodingKey::from_secret(secret));

@@ -28,18 +28,18 @@ use super::bearer::{invalid, missing};
 use super::field::credentials;
 use crate::app::{Error, IntoResponse, Layer, Request, Response, on_request_per_worker};
 
-/// Asks for a token that is signed with `key`: `Authorization: Bearer …`. Handlers take what it says as [`Claims<T>`], or its subject
-/// as [`Subject`].
+/// Requires a token that is signed with `key`: `Authorization: Bearer …`. Handlers take its content as [`Claims<T>`], or its
+/// subject as [`Subject`].
 ///
-/// | claim | is checked |
+/// | claim | check |
 /// |---|---|
-/// | `exp` | it must be there, and in the future; [`without_expiry`](Jwt::without_expiry) |
-/// | `nbf` | it must not be in the future |
-/// | `iss` | one of those that [`issuer`](Jwt::issuer) names, if it does |
-/// | `aud` | one of those that [`audience`](Jwt::audience) names; without it, a token for an audience is refused (RFC 7519 §4.1.3) |
+/// | `exp` | must be there, and in the future; see [`without_expiry`](Jwt::without_expiry) |
+/// | `nbf` | must not be in the future |
+/// | `iss` | must be one of the names given to [`issuer`](Jwt::issuer), if any |
+/// | `aud` | must be one of the names given to [`audience`](Jwt::audience); without any, a token for an audience is refused (RFC 7519 §4.1.3) |
 ///
-/// Times are compared to the second and without [`leeway`](Jwt::leeway), unless it is said. A request without a token is answered 401
-/// with `WWW-Authenticate: Bearer`; one whose token does not count, 401 `invalid_token`, with the reason as message.
+/// Times are compared to the second, without [`leeway`](Jwt::leeway) unless it is set. A request without a token is answered
+/// 401 with `WWW-Authenticate: Bearer`; a request with an invalid token, 401 `invalid_token`, with the reason as message.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -82,7 +82,7 @@ impl Jwt {
         self
     }
 
-    /// Accepts tokens for this audience (`aud`) only: what issuers call this service. May be called for several.
+    /// Accepts tokens for this audience (`aud`) only, the issuer's name for this service. May be called for several.
     pub fn audience(mut self, audience: &str) -> Self {
         self.rules.audiences.push(audience.to_owned());
         self
@@ -94,7 +94,7 @@ impl Jwt {
         self
     }
 
-    /// Accepts tokens for this much longer, and before, since clocks differ. In whole seconds; at most a day.
+    /// Accepts tokens for this much longer, and this much earlier, because clocks differ. In whole seconds, at most a day.
     pub fn leeway(mut self, leeway: Duration) -> Self {
         if leeway > Duration::from_secs(86_400) {
             self.problems.push(format!(
@@ -111,7 +111,7 @@ impl Jwt {
         self
     }
 
-    /// Accepts tokens of these keys, too: while keys change, of the old one and of the new.
+    /// Also accepts tokens signed with this key: during a key rotation, with the old key and with the new one.
     pub fn or_key(mut self, key: JwtKey) -> Self {
         self.rules.keys.push(key);
         self

@@ -13,7 +13,7 @@ use super::key::JwtKey;
 /// tokens take on each worker.
 pub const TOKEN_BYTES_MAX: usize = 8192;
 
-/// Why a token does not count: the message that its client gets.
+/// Why a token is refused: the message that its client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// It is not a token.

@@ -43,29 +43,30 @@ type Test = dyn Fn(&Request<'_>, &Response) -> bool + Send + Sync;
 /// Compresses the content of responses with zstd, brotli or gzip, as the client accepts (`Accept-Encoding`, RFC 9110
 /// §12.5.3).
 ///
-/// | content | what happens |
+/// | content | treatment |
 /// |---|---|
 /// | whole, from 1 KiB to 256 KiB | is compressed at once, and keeps a `Content-Length`; sent as it is if that is not larger |
-/// | larger, or streamed | is compressed while it is sent; what has come is flushed before waiting for more |
-/// | the same, while [1024 others](Compression::streams_max) are | is left as it is |
+/// | larger, or streamed | is compressed while it is sent, and flushed before each wait for more |
+/// | the same, while [1024 other answers](Compression::streams_max) are compressed | is left as it is |
 /// | of a type that is compressed already (pictures, video, archives, fonts in WOFF) or unknown | is left as it is |
 /// | with `Content-Encoding`, `Content-Range`, or a digest (`Content-Digest`, `Repr-Digest`, `Digest`, `Content-MD5`) | is left as it is |
 /// | with `Cache-Control: no-transform`, in request or response | is left as it is |
 /// | `text/event-stream` | is left as it is: each stream would keep the memory of an encoder |
 ///
-/// [`media_type`](Compression::media_type) adds types; events of an event stream are flushed one by one then.
+/// [`media_type`](Compression::media_type) adds types; if it adds event streams, their events are flushed one by one.
 ///
-/// Responses that may be compressed have `Vary: Accept-Encoding`, whether they are or not. A strong `ETag` gets the coding at its end
-/// (`"7;gzip"` for `"7"`), and `Accept-Ranges` goes. Where such a tag comes back in `If-Match` or `If-None-Match`,
-/// [`Preconditions`](crate::Preconditions), [`etag`](super::etag), the response cache, resources and static files take it for that of the content.
+/// Responses that may be compressed have `Vary: Accept-Encoding`, whether they are compressed or not. The coding is appended to
+/// a strong `ETag` (`"7;gzip"` for `"7"`), and `Accept-Ranges` is removed. When a client sends such a tag back in `If-Match` or
+/// `If-None-Match`, [`Preconditions`](crate::Preconditions), [`etag`](super::etag), the response cache, resources and static
+/// files read it as the tag of the content.
 ///
-/// It does not cover [`fixed`](crate::fixed) answers unless it is made to: `Layer::from(compression()).everywhere()`. Give it
-/// before layers that make content or tags, so that it is around them.
+/// It does not cover [`fixed`](crate::fixed) answers, unless you write `Layer::from(compression()).everywhere()`. Add it
+/// before layers that make content or tags, so that it is outside of them.
 ///
 /// # Secrets
 ///
 /// The length of compressed content tells how often a text repeats in it. If a page holds a secret, such as a CSRF token, and
-/// repeats what the URL says, another site can guess the secret character by character over TLS (the BREACH attack). Leave
+/// repeats parts of the URL, another site can guess the secret character by character over TLS (the BREACH attack). Leave
 /// such pages out with [`unless`](Compression::unless), do not repeat input in them, or mask the secret afresh in each
 /// response.
 ///
@@ -112,7 +113,7 @@ impl Compression {
         self
     }
 
-    /// Leaves responses as they are for which `test` is true, such as pages with secrets.
+    /// Leaves responses unchanged for which `test` is true, such as pages with secrets.
     ///
     /// ```
     /// use highwater::layers::compression;
@@ -127,8 +128,8 @@ impl Compression {
         self
     }
 
-    /// How many answers may be compressed piece by piece at the same time: 1024 by default, of all workers. Each takes the memory of an
-    /// encoder, up to a megabyte, until its client has read it; further ones are sent as they are.
+    /// How many answers may be compressed piece by piece at the same time: 1024 by default, of all workers. Each takes the
+    /// memory of an encoder, up to a megabyte, until its client has read it; further answers are sent uncompressed.
     pub fn streams_max(mut self, streams: usize) -> Self {
         self.streams = self::streams(streams);
         self

@@ -35,10 +35,10 @@ type Client = dyn Fn(&Request<'_>) -> Option<String> + Send + Sync;
 
 /// Applies a `POST` or `PATCH` with an `Idempotency-Key` once, however often a client repeats it (draft-ietf-httpapi-idempotency-key-header-07).
 ///
-/// The first answer to a key is kept for `lifetime` after it was given. Whoever repeats the request gets it again, with
-/// `Idempotent-Replayed: true`, and without its handler:
+/// The first answer to a key is kept for `lifetime` after it was given. A client that repeats the request gets this answer
+/// again, with `Idempotent-Replayed: true`, and the handler does not run:
 ///
-/// | a request | is answered |
+/// | a request | answer |
 /// |---|---|
 /// | with a new key | by its handler |
 /// | with a known key, the same target, `Content-Type` and content | as the first time |
@@ -51,23 +51,23 @@ type Client = dyn Fn(&Request<'_>) -> Option<String> + Send + Sync;
 /// | without a key, where it is [required](Idempotency::required) | 400 `idempotency_key_missing` |
 /// | with a new key, when the table or the journal is full, or its disk fails | 503 `idempotency_unavailable`, with `Retry-After` |
 ///
-/// All but the last are problem details (RFC 9457). A key holds for one route and one [client](Idempotency::by). Other methods
-/// pass, since to repeat them does no harm (RFC 9110 §9.2.2). The content is compared, so handlers have to take it whole: others get no
-/// request with a key, and where keys are required none at all.
+/// All but the last are problem details (RFC 9457). A key is valid for one route and one [client](Idempotency::by). Other
+/// methods pass, because repeating them does no harm (RFC 9110 §9.2.2). The content is compared, so handlers have to take it
+/// whole: a handler that takes a stream gets no request with a key, and no request at all where keys are required.
 ///
-/// Every answer of a handler is kept, errors too, but for 408, 425, 429 and 503: these say that nothing was applied, and the key is
-/// free again.
+/// Every answer of a handler is kept, including errors, except 408, 425, 429 and 503: these say that nothing was applied, and
+/// the key is free again.
 ///
-/// # What it promises
+/// # Guarantees
 ///
-/// As long as its lifetime lasts, a key is never applied twice: what is known is never forgotten to make room. A handler that
-/// is dropped before its end, because its client has hung up or its time was over, may have been applied or not. Its key is answered 409
-/// from then on; make such a handler [`detached`](crate::Handler::detached), so that no client that hangs up ends it, and let its own
-/// [`timeout`](crate::Handler::timeout), which still does, be long enough. Or say, with
-/// [`retry_interrupted`](Idempotency::retry_interrupted), that it may run again.
+/// During its lifetime, a request with a key is never applied twice: keys are never forgotten to make room. If a handler is
+/// dropped before its end, because its client has hung up or its timeout has passed, its request may or may not have been
+/// applied. Its key is answered 409 from then on. Make such a handler [`detached`](crate::Handler::detached), so that a client
+/// that hangs up does not end it, and give it a [`timeout`](crate::Handler::timeout) that is long enough, because a timeout
+/// still ends it. Or allow it to run again, with [`retry_interrupted`](Idempotency::retry_interrupted).
 ///
-/// In memory, keys last as long as the process. With the feature `journal`, `Idempotency::journal` keeps them on a disk, and the
-/// promise holds beyond `kill -9`.
+/// In memory, keys last as long as the process. With the feature `journal`, `Idempotency::journal` keeps them on a disk, and
+/// the guarantee survives `kill -9`.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -123,7 +123,7 @@ pub struct Idempotency {
 pub struct IdempotencyKey(Arc<str>);
 
 impl IdempotencyKey {
-    /// The key, without quotes. It is what one client has chosen: another may have chosen the same.
+    /// The key, without quotes. Clients choose keys, so two of them may have chosen the same.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -136,9 +136,9 @@ impl Idempotency {
         self
     }
 
-    /// Names the client of a request, so that clients cannot get each other's answers: return what a layer around this one has
-    /// checked. What names a client has to stay the same for as long as it repeats requests, so not a token that changes.
-    /// Requests for which it is `None` share one set of keys. A name has at most 1024 bytes; a longer one is answered 500.
+    /// Names the client of a request, so that clients cannot get each other's answers: return a value that an outer layer has
+    /// checked. The name must stay the same for as long as the client repeats requests, so do not use a token that changes.
+    /// Requests with `None` share one set of keys. A name has at most 1024 bytes; a longer one is answered 500.
     ///
     /// Without it, a client that sends the key and the content of another client's request gets that client's answer.
     ///
@@ -160,15 +160,16 @@ impl Idempotency {
         self
     }
 
-    /// Where clients read how the operation uses keys: `type` and the field `Link` of refusals.
+    /// The URL of the page that tells clients how the operation uses keys: `type` and the field `Link` of refusals.
     pub fn documented_at(mut self, url: &str) -> Self {
         self.manual = Some(url.to_owned());
         self
     }
 
-    /// Lets a handler run again that was interrupted, by a client that hung up, by a timeout or by the end of the process: for handlers that
-    /// can tell by themselves whether they have applied a request, such as by [`IdempotencyKey`]. Otherwise a key that was
-    /// interrupted is answered 409 until its lifetime ends: to run it again might apply it twice.
+    /// Lets an interrupted handler run again, after a client hung up, a timeout passed or the process ended. It is for handlers
+    /// that can tell whether they have applied a request, for example by [`IdempotencyKey`]. Otherwise the key of an
+    /// interrupted handler is answered 409 until its lifetime ends, because running the handler again might apply the request
+    /// twice.
     pub fn retry_interrupted(mut self) -> Self {
         self.retries_interrupted = true;
         self
@@ -180,30 +181,31 @@ impl Idempotency {
         self
     }
 
-    /// How many bytes of memory keys and answers take, 64 MiB by default. Answers take at most half of it; of further ones only the status is
-    /// kept, so that a repetition is answered 409. When keys have taken the rest, new ones are answered 503.
+    /// How many bytes of memory keys and answers take, 64 MiB by default. Answers take at most half of it; of further answers
+    /// only the status is kept, so that a repetition is answered 409. When keys have used up the rest, new keys are answered
+    /// 503.
     pub fn bytes_max(mut self, bytes: usize) -> Self {
         self.bytes_max = bytes;
         self
     }
 
-    /// The largest answer that is kept, in bytes, 64 KiB by default. Of a larger one only the status is kept, and a
+    /// The largest answer that is kept, in bytes, 64 KiB by default. Of a larger answer only the status is kept, and a
     /// repetition is answered 409.
     pub fn answer_bytes_max(mut self, bytes: usize) -> Self {
         self.answer_bytes_max = bytes;
         self
     }
 
-    /// Keeps keys in a journal, so that they are known again after the process was killed. It opens it now; give the layer a
-    /// folder of its own. What cannot be opened is reported when the application is built.
+    /// Keeps keys in a journal, so that they survive the end of the process, even by `kill -9`. This opens the journal; give
+    /// the layer a folder of its own. If the journal cannot be opened, that is reported when the application is built.
     ///
-    /// That a key is new is durable before its handler begins, and its answer before the client gets it. So a key has begun and was not
-    /// answered if the process was killed in between: nobody knows whether its handler has applied it. It is answered 409 until its
-    /// lifetime ends, unless [`retry_interrupted`](Idempotency::retry_interrupted) says that it may run again.
+    /// A new key is durable before its handler begins, and its answer is durable before the client gets it. If the process was
+    /// killed in between, it is unknown whether the handler has applied the request. The key is then answered 409 until its
+    /// lifetime ends, unless [`retry_interrupted`](Idempotency::retry_interrupted) allows the handler to run again.
     ///
-    /// Records are removed once they are older than the lifetime, a whole segment at a time; `options.bytes_max` limits how many
-    /// bytes there are, and beyond it new keys are answered 503. Two syncs are waited for per key, which requests share that
-    /// come at the same time.
+    /// Records are removed once they are older than the lifetime, a whole segment at a time; `options.bytes_max` limits the
+    /// size of the journal; beyond it, new keys are answered 503. Each key waits for two syncs, which concurrent requests
+    /// share.
     ///
     /// ```
     /// use std::time::Duration;

@@ -25,20 +25,20 @@ const STATE: HeaderName = HeaderName::from_static("ratelimit");
 /// Returns the hash of a request's key; `None` if it is not limited.
 type Key = dyn Fn(&Request<'_>, &RandomState) -> Option<u64> + Send + Sync;
 
-/// Lets each client make `requests` requests in `period`, all at once or spread over it; further ones are answered 429.
+/// Lets each client make `requests` requests in `period`, all at once or spread over it; further requests are answered 429.
 ///
 /// It counts with the generic cell rate algorithm: after a burst of `requests`, one more may come each `period ÷ requests`. A
 /// refused request costs its client nothing.
 ///
-/// A client is the address that its connection comes from, of IPv6 the network of 64 bits. Behind a proxy it is what
-/// [`trusted_proxies`](RateLimit::trusted_proxies) name, or what [`by`](RateLimit::by) returns. The peers of Unix sockets have no
-/// address, and are limited only by those.
+/// A client is the address that its connection comes from, or the network of 64 bits for IPv6. Behind a proxy it is the client
+/// that [`trusted_proxies`](RateLimit::trusted_proxies) name, or the key that [`by`](RateLimit::by) returns. The peers of Unix
+/// sockets have no address, and are limited only in these two ways.
 ///
 /// Every answer has `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10): `"default";q=5;w=10`, and
-/// `"default";r=4;t=2` for four more requests now and everything forgotten in 2 s. A 429 has `Retry-After`, too.
+/// `"default";r=4;t=2` for four more requests now and the full number again in 2 s. A 429 also has `Retry-After`.
 ///
-/// The counters of at most [65 536 clients](RateLimit::keys_max) are kept, in one process. Beyond it, the client that has spent
-/// least is forgotten.
+/// The counters of at most [65 536 clients](RateLimit::keys_max) are kept, in one process. Beyond that, the client that has
+/// used the least is forgotten.
 ///
 /// ```
 /// use std::time::Duration;
@@ -76,8 +76,8 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Limits by another key than the client's address; requests for which it is `None` are not limited. Return what a
-    /// client cannot choose freely: with a field that is not checked, it has a new limit for each value.
+    /// Limits by another key than the client's address; requests for which it is `None` are not limited. Return a value
+    /// that a client cannot choose freely: with an unchecked field, it gets a new limit for each value.
     ///
     /// ```
     /// use std::time::Duration;
@@ -96,8 +96,8 @@ impl RateLimit {
         self
     }
 
-    /// Takes the client that one of these proxies names (`X-Forwarded-For`, `Forwarded`) for the client, in requests that come
-    /// from them.
+    /// For requests that come from one of these proxies, limits the client that the proxy names (`X-Forwarded-For`,
+    /// `Forwarded`).
     pub fn trusted_proxies(mut self, proxies: TrustedProxies) -> Self {
         self.proxies = proxies;
         self
@@ -109,7 +109,7 @@ impl RateLimit {
         self
     }
 
-    /// How many clients are counted, 65 536 unless it is said; 16 bytes for each, taken at once.
+    /// How many clients are counted, 65 536 by default. Each takes 16 bytes, which are allocated at the start.
     pub fn keys_max(mut self, keys: usize) -> Self {
         self.keys_max = keys;
         self

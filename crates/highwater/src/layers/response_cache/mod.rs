@@ -22,32 +22,32 @@ use crate::app::{Layer, Personal, Request};
 /// How long one request may take to renew an answer before another one tries.
 const RENEWAL_MAX: Duration = Duration::from_secs(5);
 
-/// Stores answers for `lifetime`, and serves them to everyone who requests the same host, path and query: with `Age`, and without
-/// its handler.
+/// Stores answers for `lifetime`, and serves them to everyone who requests the same host, path and query: with `Age`, and
+/// without running the handler.
 ///
-/// What is kept is the whole answer 200 to a `GET`, of at most 1 MiB, and `HEAD` is answered by it. Left alone, since they are not for
-/// everybody, are:
+/// The cache keeps whole answers of at most 1 MiB, with status 200, to `GET`; they also answer `HEAD`. These are not cached,
+/// because they may be private to one client:
 ///
 /// - requests with `Authorization`, `Cookie`, `Range`, `If-Match`, `If-Unmodified-Since`, or `Cache-Control: no-store`;
 /// - answers with `Set-Cookie`, `Vary`, or `Cache-Control: private`, `no-store` or `no-cache`;
 /// - answers of handlers that take a `CsrfToken`, [`PeerAddr`](crate::PeerAddr) or
-///   [`PeerCertificates`](crate::PeerCertificates), or that ask, as may layers within, for [`Request::peer`](crate::Request::peer)
-///   or [`Request::client`](crate::Request::client).
+///   [`PeerCertificates`](crate::PeerCertificates), or that call [`Request::peer`](crate::Request::peer) or
+///   [`Request::client`](crate::Request::client), also in inner layers.
 ///
-/// An answer that depends on anything else, such as `http` or `https`, or what a layer has attached for an
-/// [`Extension`](crate::Extension), has to say `Vary` or `Cache-Control: private`; otherwise everybody gets it.
+/// An answer that depends on anything else, such as the scheme, or a value that a layer has attached for an
+/// [`Extension`](crate::Extension), needs `Vary` or `Cache-Control: private`; otherwise all clients get it.
 ///
-/// `lifetime` is the longest. An answer that says that it is fresh for a shorter time (`Cache-Control: s-maxage`, `max-age`, `Expires`) is kept
-/// for that, and not at all with `max-age=0`. A client that has the kept answer already, by `If-None-Match` or
+/// `lifetime` is a maximum. An answer with a shorter freshness (`Cache-Control: s-maxage`, `max-age`, `Expires`) is kept for
+/// that time, and not at all with `max-age=0`. A client that already has the kept answer, by `If-None-Match` or
 /// `If-Modified-Since`, is answered 304.
 ///
-/// An answer is as old as its request: a slow one does not replace that to a later request. A request with `Cache-Control: no-cache`
-/// reaches the handler, and its answer is kept. A request that succeeds with another method than `GET`, `HEAD`, `OPTIONS` or `TRACE`
-/// removes the answer of its own target (RFC 9111 §4.4), of no other.
+/// An answer is as old as its request: a slow answer does not replace the answer to a later request. A request with
+/// `Cache-Control: no-cache` reaches the handler, and its answer is kept. A request that succeeds with another method than
+/// `GET`, `HEAD`, `OPTIONS` or `TRACE` removes the answer of its own target (RFC 9111 §4.4), but no other.
 ///
-/// At most 1024 answers and 64 MiB are kept, in one process; those that have not been requested lately are removed first. With the feature `redis`,
-/// `response_cache(…).redis(…)` keeps them for several instances. Layers around this one see
-/// each answer, those within only what handlers make: so compression belongs around it.
+/// At most 1024 answers and 64 MiB are kept, in one process; the least recently requested are removed first. With the feature
+/// `redis`, `response_cache(…).redis(…)` keeps them for several instances. Outer layers see every answer, inner layers only the
+/// answers of handlers; so compression belongs outside of this layer.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -89,16 +89,17 @@ pub struct ResponseCache {
 }
 
 impl ResponseCache {
-    /// Keeps serving an answer for this long after its lifetime while one request renews it, so that nobody else waits for
-    /// its handler (RFC 5861 §3). Answers with `must-revalidate`, `proxy-revalidate` or `s-maxage` are never served stale.
+    /// Keeps serving an answer for this long after its lifetime while one request renews it, so that no other request waits
+    /// for its handler (RFC 5861 §3). Answers with `must-revalidate`, `proxy-revalidate` or `s-maxage` are never served
+    /// stale.
     pub fn stale_while_revalidate(mut self, stale: Duration) -> Self {
         self.stale = stale;
         self
     }
 
-    /// Keeps the answers in Redis, for all instances of a service, in place of this process: see [`RedisStore`].
+    /// Keeps the answers in Redis, for all instances of a service, instead of in this process: see [`RedisStore`].
     ///
-    /// `entries_max` and `bytes_max` do not count then: Redis removes each answer when its time is over, and keeps to its own
+    /// `entries_max` and `bytes_max` have no effect then: Redis removes each answer when its time is over, and obeys its own
     /// `maxmemory`.
     #[cfg(feature = "redis")]
     pub fn redis(mut self, store: RedisStore) -> Self {

@@ -25,12 +25,12 @@ impl Idle {
         Idle { setting, remedy: remedy.into(), from_anywhere: false, is_secret: false }
     }
 
-    /// It is refused from a variable as well, which would not be set for another program.
+    /// The setting is also refused if it comes from a variable, for variables that no other program uses.
     pub fn from_anywhere(self) -> Idle {
         Idle { from_anywhere: true, ..self }
     }
 
-    /// Its value is not shown: a password may be in it.
+    /// Its value is not shown, because it may contain a password.
     pub fn secret(self) -> Idle {
         Idle { is_secret: true, ..self }
     }

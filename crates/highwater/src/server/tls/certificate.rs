@@ -1,8 +1,8 @@
 //! Can this certificate be served with this key?
 //!
-//! Whatever a client would refuse is found here, before anybody connects: a chain in the wrong order, a certificate that has
-//! expired or is not for servers, a key of another certificate or of a kind that does not serve. Whether a client trusts
-//! the issuer is not known here, and not asked.
+//! Every certificate that a client would refuse is found here, before a client connects: a chain in the wrong order, a
+//! certificate that has expired or is not for servers, a key of another certificate or of an unsuitable kind. Whether
+//! clients trust the issuer is unknown here, and not checked.
 
 use std::sync::Arc;
 use std::time::Duration;

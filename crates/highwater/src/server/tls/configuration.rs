@@ -1,4 +1,4 @@
-//! What rustls needs to know, made of what was loaded.
+//! The configuration of rustls, made from the loaded material.
 
 use std::sync::Arc;
 

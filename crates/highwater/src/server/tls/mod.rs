@@ -11,8 +11,8 @@
 //! share, no 0-RTT (a request that is replayed would be served twice), no kTLS (a record is sealed where the answer is
 //! encoded, in the same turn).
 //!
-//! Invariants: a connection keeps the certificates that its handshake began with; what cannot be served is refused at the
-//! start, and never replaces what is served; a peer that breaks the rules is counted, not logged.
+//! Invariants: a connection keeps the certificates that its handshake began with; material that cannot be served is refused
+//! at the start, and never replaces the material in use; a peer that breaks the rules is counted, not logged.
 
 mod certificate;
 mod configuration;
@@ -39,7 +39,7 @@ pub(super) use self::prepared::Prepared;
 pub(super) use self::reload::Reloader;
 use super::config::{ClientAuth, ServerConfig, TlsMin};
 
-/// The certificates of a server, and what it asks of its clients: for [`Server::tls`](super::Server::tls), where the
+/// The certificates of a server, and its requirements for clients: for [`Server::tls`](super::Server::tls), where the
 /// settings `tls-cert`, `tls-key` and so on are not enough.
 ///
 /// ```no_run
@@ -53,7 +53,7 @@ use super::config::{ClientAuth, ServerConfig, TlsMin};
 /// ```
 ///
 /// Files are read when the server starts, and again when they change and at SIGHUP. A server does not start with a
-/// certificate that cannot be served: it says which file is wrong, and how.
+/// certificate that cannot be served: the error names the file and the problem.
 #[derive(Clone)]
 #[must_use = "give it to a server"]
 pub struct Tls {
@@ -78,8 +78,9 @@ impl Tls {
         }
     }
 
-    /// Another certificate with its key. A client that names a server gets the first certificate for that name which it
-    /// can verify, `*.example.org` included; one that names none, or an unknown one, gets that of [`Tls::pem`].
+    /// Another certificate with its key. A client that names a server gets the first certificate for that name
+    /// (`*.example.org` included) that it can verify; a client that names no server, or an unknown one, gets the
+    /// certificate of [`Tls::pem`].
     pub fn sni(mut self, certificate: impl Into<Pem>, key: impl Into<Pem>) -> Self {
         self.pairs.push((certificate.into(), key.into()));
         self
@@ -92,7 +93,7 @@ impl Tls {
         self
     }
 
-    /// With [`Tls::client_ca`], and an error without it: whether a client may come without a certificate.
+    /// Whether a client may connect without a certificate. Only with [`Tls::client_ca`]; without it, this is an error.
     pub fn client_auth(mut self, auth: ClientAuth) -> Self {
         self.client_auth = Some(auth);
         self
@@ -104,8 +105,8 @@ impl Tls {
         self
     }
 
-    /// The cryptography, as rustls 0.23 has it; ring's unless set. This is the only place where a type of rustls shows, and
-    /// a new version of rustls will change it.
+    /// The cryptography provider of rustls 0.23; ring unless set. This is the only type of rustls in the interface, and a
+    /// new version of rustls will change it.
     pub fn provider(mut self, provider: CryptoProvider) -> Self {
         self.provider = Arc::new(provider);
         self

@@ -13,7 +13,7 @@ const FILE_MAX: u64 = 4 * 1024 * 1024;
 
 /// Certificates or a private key in PEM: a file, or text.
 ///
-/// A path becomes one by itself, so that `Tls::pem("site.pem", "site.key")` can be written.
+/// Paths are converted automatically, so that `Tls::pem("site.pem", "site.key")` can be written.
 #[derive(Clone)]
 pub struct Pem(Source);
 

@@ -1,10 +1,11 @@
 //! Certificates that are renewed while the server runs: when are their files read again?
 //!
-//! A thread looks at the files once per second: a look is one system call per file, follows links, and so sees also what
-//! Kubernetes does, which swaps a link to a folder. Certificate and key are two files, and whoever renews them writes one
-//! after the other: they are read once they have been the same for two looks. SIGHUP has them read at once.
+//! A thread looks at the files once per second: a look is one system call per file and follows links, so it also notices
+//! Kubernetes, which swaps a link to a folder. Certificate and key are two files, which are written one after the other:
+//! they are read once they have been the same for two looks. After SIGHUP they are read at once.
 //!
-//! What cannot be served is logged once, and the certificates in use stay; the next change is another attempt.
+//! A certificate that cannot be served is logged once, and the certificates in use stay; the next change is another
+//! attempt.
 
 #[cfg(unix)]
 use std::os::unix::fs::MetadataExt as _;

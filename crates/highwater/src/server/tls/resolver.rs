@@ -1,7 +1,7 @@
 //! Which certificate does a client get?
 //!
 //! The first one for the name that it asks for, exactly or by a wildcard, with a key whose signatures it can verify. Without
-//! a name, or with an unknown one, the first of all: a client that does not want it says so itself.
+//! a name, or with an unknown one, the first of all: a client that does not accept it ends the handshake.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -12,10 +12,10 @@
 //! connection for each listener but the first, and by those that are in transit when the part of a listener
 //! shrinks because others have accepted.
 //!
-//! Where accepting is the gate, the listen queue is a fraction of the limit: connections that wait there have
-//! no place in any other queue, and one turn must not let in more than there is room for. Unix sockets have no
-//! gate. Whoever connects there is a proxy of this machine, which takes a refused connection for a broken
-//! server; under overload its requests are refused.
+//! Where accepting is the gate, the listen queue is a fraction of the limit: connections that wait there have no place in
+//! any other queue, and one turn must not let in more than there is room for. Unix sockets have no gate. Their peers are
+//! proxies on this machine, which mistake a refused connection for a broken server; under overload their requests are
+//! refused.
 //!
 //! The room is computed once per turn, after everything that can free some: closed connections and answered
 //! requests. So a waiting connection is accepted in the turn that made room for it.

@@ -1,15 +1,15 @@
 //! When is the answer to a refused request sent?
 //!
-//! At the end of its turn, as every answer, unless a queue stands and the connection has streams. Then others of its
-//! requests are refused soon, and their answers wait for each other, to leave with one send and, if they are sealed, in one
-//! record: the kernel's way to the peer costs more than all else that a refusal costs.
+//! At the end of its turn, like every answer, unless there is a standing queue and the connection has streams. Then other
+//! requests of the connection are probably refused soon, and their answers are collected, to be sent with one system call
+//! and, if they are sealed, in one record: sending is most of the cost of a refusal.
 //!
 //! ```text
 //!  refused ─▶ corked ──its time is over, other output, much output, no queue stands, the end──▶ sent
 //! ```
 //!
-//! Invariants: nothing but answers to refused requests waits, and any other output of the connection takes them along;
-//! nothing waits while no queue stands, and nothing for longer than [`time_max`].
+//! Invariants: only answers to refused requests wait, and any other output of the connection is sent together with them;
+//! nothing waits without a standing queue, and nothing waits for longer than [`time_max`].
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -6,11 +6,11 @@
 //!  the end of the turn ─▶ a few KiB more are to be delivered
 //! ```
 //!
-//! Deliveries go on because they tell what a call does not: that bytes have arrived, and the end. A client that sends little
-//! at a time is only delivered to. Only bodies that are collected, of a known length from `Limits::large_body` on, on plain
-//! channels: of anything else, what comes next is not known to be content.
+//! Deliveries continue because they report what a call cannot: the arrival of bytes, and the end. The bytes of a client that
+//! sends little at a time come only by deliveries. This is done only for collected bodies of a known length from
+//! `Limits::large_body` on, on plain channels: otherwise the next bytes may not be content.
 //!
-//! Once a connection has had such a body, its next request is delivered like this, too, since it may have another.
+//! Once a connection has had such a body, its next request is delivered in the same way, because it may have another.
 
 use highwater_core::driver::Driver;
 use highwater_core::time::Clock;

@@ -9,9 +9,9 @@
 //!  look ── works ── leave ┈┈┈ waits as planned ┈┈┈────── late ────▶ look of that, LATE_MAX counts
 //! ```
 //!
-//! What does not count is lost: served time is the clock's time without what was lost. Deadlines, idle
-//! times and waiting times run on served time. What a worker does between two looks counts in full,
-//! however long a handler takes: durations and queueing delays stay true.
+//! Time that does not count is *lost*: served time is the clock's time without the lost time. Deadlines, idle times and
+//! waiting times run on served time. What a worker does between two looks counts in full, however long a handler takes:
+//! durations and queueing delays stay true.
 //!
 //! Invariant: served time never goes back.
 

@@ -1,7 +1,8 @@
-//! Whose are the requests that wait in a standing queue, or in a long one?
+//! Which clients do the requests belong to that wait in a standing or a long queue?
 //!
-//! The application says it (`Router::fair_by`), or the address does. Asked once for each request, and not while the queue is
-//! short. If the application takes long to say it, the worker goes on meanwhile: the rest is asked in later turns.
+//! The application names the client (`Router::fair_by`), or the address does. This is determined once for each request, and
+//! not while the queue is short. If the application's function is slow, the worker continues its turn, and determines the
+//! rest in later turns.
 
 use std::net::SocketAddr;
 

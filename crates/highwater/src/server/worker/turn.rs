@@ -1,4 +1,4 @@
-//! A turn of the worker: what time it is, and what the turn has done.
+//! A turn of the worker: its time, and its results.
 //!
 //! The clock is read when a turn finds its first event, and when it ends; besides that the turn's budget is
 //! checked (`admission::budget`), and handlers are timed while one is suspected of blocking. Everything else

@@ -11,9 +11,9 @@
 //!                begin, just before it is polled
 //! ```
 //!
-//! The flag is cleared before the poll, not after it. So of a wake-up that comes during the poll, either
-//! the poll sees what it was about, or the task is in the mail again. Both steps read and write the flag
-//! at once, so all threads agree on their order.
+//! The flag is cleared before the poll, not after it. So if a wake-up comes during the poll, either the poll sees its
+//! cause, or the task is in the mail again. Both steps read and write the flag at once, so all threads agree on their
+//! order.
 
 use std::sync::atomic::Ordering::AcqRel;
 

@@ -318,8 +318,8 @@ impl Drop for BodyFeed {
 /// the client has taken such a piece. So a handler that makes pieces of 4 MiB uses memory for one in flight and
 /// one in the queue; pieces that it shares with others cost nothing more.
 ///
-/// A sender that is dropped without [`BodySender::finish`] counts as cut off: the connection is closed so that
-/// the peer can tell. A response is never truncated silently.
+/// If a sender is dropped without [`BodySender::finish`], the content counts as cut off: the connection is closed so that
+/// the peer notices. A response is never truncated silently.
 #[derive(Debug)]
 pub struct BodySender(Arc<Queue>);
 
@@ -418,12 +418,11 @@ impl fmt::Display for Closed {
 
 impl StdError for Closed {}
 
-/// The body of a request as it comes: an extractor, and a [`Stream`] of pieces.
+/// The body of a request as it arrives: an extractor, and a [`Stream`] of pieces.
 ///
-/// Beyond a bounded buffer, the connection is read only as the handler asks for pieces: a slow handler slows its
-/// peer down. The boundaries between pieces have no meaning: small pieces that wait are joined. A peer that
-/// waits for `100 Continue` gets it when the handler first asks. The stream may be dropped at any time, and its
-/// unread content is dropped with it.
+/// Beyond a bounded buffer, the connection is read only as the handler asks for pieces: a slow handler slows its peer down.
+/// The boundaries between pieces have no meaning: small waiting pieces are joined. A peer that waits for `100 Continue`
+/// gets it when the handler first asks. The stream may be dropped at any time, and its unread content is dropped with it.
 ///
 /// ```
 /// use highwater::{BodyStream, Error};
@@ -476,12 +475,11 @@ impl BodyStream {
     /// The trailer fields that followed the content, once [`next`](BodyStream::next) has returned `None`; a
     /// second call returns none. Empty for a body without trailers, and for one that failed.
     ///
-    /// Trailers carry values that the client knows only after its content, such as a checksum or a signature.
-    /// They are bounded like header fields (`--header-max`, 100 fields) and never mixed with them. Fields that
-    /// decide about a request before its content is read are left out: those for framing, routing, conditions
-    /// and credentials, and those that describe the content, such as `Content-Length`, `Host`, `Authorization`,
-    /// `Cookie` and `Content-Type` (RFC 9110 §6.5.1). A body that is taken whole (`Bytes`, `Json`,
-    /// [`collect`](BodyStream::collect)) has its trailers checked and dropped.
+    /// Trailers carry values that the client knows only after its content, such as a checksum or a signature. They are
+    /// bounded like header fields (`--header-max`, 100 fields) and never mixed with them. Fields that matter before the
+    /// content is read are left out: fields for framing, routing, conditions and credentials, and fields that describe the
+    /// content, such as `Content-Length`, `Host`, `Authorization`, `Cookie` and `Content-Type` (RFC 9110 §6.5.1). A body
+    /// that is taken whole (`Bytes`, `Json`, [`collect`](BodyStream::collect)) has its trailers checked and dropped.
     ///
     /// ```
     /// use highwater::{BodyStream, Error};
@@ -504,7 +502,7 @@ impl BodyStream {
         }
     }
 
-    /// All that is left, if it is at most `max` bytes.
+    /// The rest of the body, if it has at most `max` bytes.
     ///
     /// # Errors
     /// [`BodyError`] if the body fails, or is longer.

@@ -32,22 +32,23 @@ const DEADLINE_MAX: Duration = Duration::from_secs(5);
 /// The longest version, in bytes: it stands in every key.
 const VERSION_BYTES_MAX: usize = 64;
 
-/// Redis as the place where [`response_cache`](super::response_cache) keeps answers, for all instances of a service that
-/// name the same server and version. For `response_cache(…).redis(…)`; needs the feature `redis`.
+/// Redis as the storage of [`response_cache`](super::response_cache), for all instances of a service with the same server
+/// and version. For `response_cache(…).redis(…)`; needs the feature `redis`.
 ///
-/// Each process has one connection for a store and its clones, on a thread of its own, which is made again when it
-/// breaks. A request waits for Redis at most 50 ms ([`deadline`](RedisStore::deadline)), and no request fails because of
-/// it: if Redis is down, hangs or answers with an error, handlers run, and after the first deadline that has passed no
-/// request waits until Redis answers again. An outage is logged once, and so is its end; [`metrics`](RedisStore::metrics)
-/// counts.
+/// Each process has one connection for a store and its clones, on a thread of its own; a broken connection is replaced. A
+/// request waits for Redis at most 50 ms ([`deadline`](RedisStore::deadline)), and no request fails because of it: if Redis
+/// is down, hangs or answers with an error, handlers run, and once a deadline has passed, no request waits until Redis
+/// answers again. The start and the end of an outage are logged once each; [`metrics`](RedisStore::metrics) counts
+/// requests.
 ///
-/// Where a request has changed its target, the kept answer is removed before the client is answered; if Redis does not do that within the
-/// deadline, the old answer stays until its time is over. An answer is stored after it was given to its client. It ends in Redis when its lifetime and the time for which it may be
-/// stale are over, by Redis' own clock. Answers of more than 1 MiB, or with more than 64 KiB of fields, are not kept, at most
-/// 64 writes of a process are under way, and beyond 1024 requests that wait for Redis further ones do not ask it. Give
-/// Redis a `maxmemory` and the policy `allkeys-lru` or `volatile-ttl`.
+/// When a request has changed its target, the kept answer is removed before the client is answered; if Redis does not do that
+/// within the deadline, the old answer stays until its time is over. An answer is stored after it was given to its client.
+/// Redis removes it when its lifetime and the time for which it may be stale are over, by its own clock. Answers of more than 1
+/// MiB, or with more than 64 KiB of fields, are not kept, at most 64 writes of a process are in progress, and while 1024
+/// requests wait for Redis, further ones do not use it. Give Redis a `maxmemory` and the policy `allkeys-lru` or
+/// `volatile-ttl`.
 ///
-/// Whoever may write to this Redis decides what clients get: it belongs to the service alone, or has a password.
+/// Anyone who can write to this Redis decides what clients get: let the service alone use it, or set a password.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -76,7 +77,7 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Redis at `url`: `redis://user:password@host:port/database`. It need not be there yet. An invalid URL is refused
+    /// Redis at `url`: `redis://user:password@host:port/database`. It need not be reachable yet. An invalid URL is refused
     /// when the application is built.
     pub fn new(url: impl Into<String>) -> Self {
         RedisStore {
@@ -88,9 +89,9 @@ impl RedisStore {
         }
     }
 
-    /// Stands in front of all keys; `1` by default. Instances with the same version share answers: name the
-    /// application, and change it with a release whose answers differ, so that none of the old ones is given any more. At
-    /// most 64 bytes, without spaces.
+    /// The prefix of all keys; `1` by default. Instances with the same version share answers. Use the application's name,
+    /// and change the version with a release whose answers differ, so that no old answer is served. At most 64 bytes,
+    /// without spaces.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();
         self

@@ -1,4 +1,4 @@
-//! What passes between a connection and the driver, and the last command about it.
+//! The bytes between a connection and the driver, and the command that ends it.
 //!
 //! A channel carries the bytes of a protocol. There are two kinds:
 //!

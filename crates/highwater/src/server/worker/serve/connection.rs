@@ -1,5 +1,5 @@
-//! What happens to a connection besides its input: output that was sent, deadlines, clients that disconnect,
-//! and its end. Also here: an exchange that goes on by itself, and the input that may follow.
+//! What happens to a connection besides its input: output that was sent, deadlines, clients that disconnect, and its end.
+//! Also here: an exchange that continues on its own, and the input that may follow.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! Bytes of connections that are not plain: sealed ones, and those of a proxy, whose header says who the client is; and
-//! whether a client may have another connection.
+//! Bytes of connections that do not begin with the protocol: sealed ones, and connections of a proxy, whose header names
+//! the client; and the check whether a client may have another connection.
 //!
-//! A header counts only from a trusted proxy. Who is none is refused when the connection is accepted, since behind a header
-//! anybody could be anybody. The deadline of the first request covers the header, too.
+//! A header is accepted only from a trusted proxy. Any other peer is refused when its connection is accepted, because it
+//! could name any client. The deadline of the first request also covers the header.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Answers of the server's own: to requests that it refuses for load, and to input that is no valid request.
+//! Answers of the server's own: to requests that it refuses for load, and to input that is not a valid request.
 
 use highwater_core::http::Reject;
 use highwater_core::time::{Clock, Instant};

@@ -1,4 +1,4 @@
-//! Bytes of a sealed channel: its handshake is admitted like a request, and what its records hold is served.
+//! Bytes of a sealed channel: its handshake is admitted like a request, and the content of its records is served.
 //!
 //! A handshake costs as much as many requests, and refusing one costs nothing: so it is asked about before its costly part
 //! begins, waits in the queue, nearly always behind the requests of established connections, and is refused by a reset. The protocol
