@@ -50,11 +50,11 @@ pub struct EngineArgs {
           value_parser = duration(Duration::from_millis(100)..=Duration::from_secs(300)))]
     pub ack_timeout: Duration,
 
-    /// How long lists live in Redis at most, in seconds; they are never stale before
+    /// Longest lifetime of lists in Redis, in seconds; they are never stale during it
     #[arg(long, env = "CACHE_TTL_SEC", value_name = "N", default_value = "300", value_parser = number(1..=86_400_u32))]
     pub cache_ttl_sec: u32,
 
-    /// Most bytes of the embedded queue on the disk; beyond it writes are refused: 503
+    /// Maximum size of the embedded queue on the disk; beyond it writes are refused: 503
     #[arg(long, env = "HIGHWATER_QUEUE_BYTES_MAX", value_name = "SIZE", default_value = "1GiB",
           value_parser = size(journal::BYTES_MIN..=1 << 40))]
     pub queue_bytes_max: u64,
@@ -64,7 +64,7 @@ pub struct EngineArgs {
     #[arg(long, env = "HIGHWATER_CACHE_BYTES", value_name = "SIZE", value_parser = size(1 << 20..=1 << 40))]
     pub cache_bytes: Option<u64>,
 
-    /// Most todos; beyond it creations are refused: 503
+    /// Maximum number of todos; beyond it creations are refused: 503
     #[arg(long, env = "HIGHWATER_TODOS_MAX", value_name = "N", default_value = "1000000",
           value_parser = number(1..=100_000_000_u32))]
     pub todos_max: u32,

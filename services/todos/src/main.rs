@@ -43,11 +43,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Apply what is queued in Kafka, beside other workers; serve nothing
+    /// Apply the writes that are queued in Kafka, beside other workers; serve nothing
     Worker(WorkerArgs),
     /// Fill the store with todos to try the service with
     Seed(SeedArgs),
-    /// Use all partitions of the topic in Kafka, after it got more; stop all instances before
+    /// Use all partitions of the topic in Kafka, after some were added; stop all instances first
     Repartition(RepartitionArgs),
     /// Print a token
     Token(TokenArgs),

@@ -142,7 +142,7 @@ struct RunArgs {
     out: Option<PathBuf>,
 
     /// Continue the existing record up to the rounds it was begun with; rows that it has are not measured again. Refused
-    /// if the machine, its CPUs or a program is another.
+    /// if the machine, its CPUs or a program has changed.
     #[arg(long)]
     resume: bool,
 

@@ -37,7 +37,7 @@ pub(crate) const POINTS_MAX: u128 = 100_000;
 
 /// Generate HTTP load, and measure the results.
 ///
-/// Without --rate it is a closed loop: --connections users, each sending its next request when it has
+/// Without --rate, the load is a closed loop: --connections users, each sending its next request when it has
 /// the answer to its last. That finds the peak. With --rate it is an open loop: requests are sent by
 /// schedule whatever the server does, and latency runs from the scheduled instant, so a stall is
 /// charged for every request that it delays. That finds latency, and what happens beyond the peak.
@@ -336,9 +336,9 @@ impl Args {
 /// A setting that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Switch {
-    /// It is used.
+    /// Sessions are resumed.
     On,
-    /// It is not.
+    /// Each handshake is a full one.
     Off,
 }
 

@@ -4,9 +4,9 @@
 //!  plain build ─────────────────────────────────────────────▶ ┐
 //!  instrumented build ─▶ load (a plan) ─▶ profile ─▶ PGO build ▶ bench run ─▶ claim: faster | slower | same | void
 //! ```
-//! The load and the measurement are `highwater bench`'s: the same plan with other programs, in processes of their own. Or the
-//! load is a command of the user's (`own_load`); then nothing is measured.
-//! `build` runs cargo, `tools` finds the profile's reader, `plan` writes plans, `profile` reads what is in a profile.
+//! The load and the measurement are `highwater bench`'s: the same plan with other programs, in processes of their own. Or a
+//! command of the user's is the load (`own_load`); then nothing is measured. `build` runs cargo, `tools` finds the profile's
+//! reader, `plan` writes plans, `profile` reads what is in a profile.
 
 mod build;
 mod note;
@@ -69,11 +69,11 @@ Examples:
 
 With a COMMAND the instrumented server is started, COMMAND is run to its end or to Ctrl-C, and the
 program is built with the profile; nothing is measured. With a shell as COMMAND you make the load,
-and leave the shell to go on. {url}, {host} and {port} in COMMAND and --arg stand for the server's
+and exit the shell to go on. {url}, {host} and {port} in COMMAND and --arg stand for the server's
 address; COMMAND has URL in its environment, the server HIGHWATER_LISTEN and PORT.
 
 Exit status:
-  0  the build with the profile is faster; or, with a COMMAND, it is there
+  0  the build with the profile is faster; or, with a COMMAND, it was made
   1  it is slower, or the same as far as can be said
   2  void, or something failed; the message says what")]
     Run(Box<RunArgs>),
@@ -176,7 +176,7 @@ struct InfoArgs {
 
 #[derive(Debug, clap::Args)]
 struct StripArgs {
-    /// What `pgo run` was given as --out.
+    /// The folder that `pgo run` was given as --out.
     #[arg(long, value_name = "DIR", default_value = "target/pgo")]
     out: PathBuf,
 }

@@ -170,7 +170,7 @@ fn complete(command: Command) -> Command {
         .long("profile")
         .value_name("NAME")
         .action(ArgAction::Set)
-        .help("Read NAME's file beside that of --config, too: config.NAME.toml beside config.toml. It overrides that");
+        .help("Also read the file of profile NAME beside that of --config, which it overrides: config.NAME.toml beside config.toml");
     let notes = match command.get_after_help() {
         Some(own) => format!("{own}\n\n{}", notes(command.get_name())),
         None => notes(command.get_name()),
