@@ -267,7 +267,7 @@ impl<S: Sink> Batcher<S> {
         self.flow.memory
     }
 
-    /// The sink's last failure, if nothing was written since.
+    /// The sink's last failure, if nothing has been written since.
     pub fn trouble(&self) -> Option<&Failure> {
         self.flow.trouble.as_ref()
     }

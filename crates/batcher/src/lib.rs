@@ -28,7 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
 //! - A record that was appended reaches the sink once, in a batch; records of one partition reach it in their order.
 //!   A batch is given to the sink again only if the sink did not confirm it and the options say [`OnFailure::Keep`].

@@ -1,4 +1,4 @@
-//! Standard output, for commands that say what they found.
+//! Standard output, for commands that print results.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write as _};

@@ -33,10 +33,10 @@ pub enum DamageKind {
     File,
     /// A whole file is missing.
     Missing,
-    /// All segments are missing. That they had these records is known, and not how many followed.
+    /// All segments are missing. They had at least these records; how many followed is unknown.
     NoSegments,
-    /// The newest segment is missing, or an older copy has taken its place. That there were these records is known, and not
-    /// how many followed.
+    /// The newest segment is missing, or an older copy has taken its place. It had at least these records; how many
+    /// followed is unknown.
     Newest,
     /// Retention removed it before it was read.
     Removed,
@@ -123,7 +123,7 @@ impl fmt::Display for Tail {
     }
 }
 
-/// The most damages that are reported individually; further ones are counted.
+/// The largest number of damaged parts that are reported individually; further ones are counted.
 pub const DAMAGE_MAX: usize = 1000;
 
 /// The state of a directory.
@@ -144,7 +144,7 @@ pub struct Report {
     pub next_offset: u64,
     /// The damage found, up to [`DAMAGE_MAX`] entries.
     pub damage: Vec<Damage>,
-    /// How many further damages there are.
+    /// How many further damaged parts there are.
     pub damage_untold: u64,
     /// The invalid bytes at the end. Opening the journal for writing cuts them off.
     pub tail: Option<Tail>,

@@ -26,7 +26,7 @@
 //! # Ok::<(), highwater_journal::Error>(())
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
 //! - A receipt resolves successfully after the sync that made its batch durable, never before.
 //! - An append never blocks its caller. Everything that can grow has a bound in [`Options`].
@@ -34,7 +34,7 @@
 //! - Readers see only durable records, in order, and any loss is reported to them.
 //! - An error on a receipt means *not known to be durable*: after a crash such records may be present.
 //!
-//! # What it does not promise
+//! # Not guaranteed
 //!
 //! A batch is not a transaction: after a crash before its receipt, a part of it may remain. There is no replication:
 //! damage to the only copy is detected and reported, not repaired.

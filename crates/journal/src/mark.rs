@@ -1,4 +1,4 @@
-//! An offset that only rises, in a file beside the segments: what the segments that are left cannot say.
+//! An offset that only rises, in a file beside the segments, because the remaining segments do not show it.
 //!
 //! Where the file is missing or has no intact slot, nothing is known.
 

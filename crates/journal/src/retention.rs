@@ -5,11 +5,11 @@
 //! The directory is synced after each removal: names that vanish in another order after a crash would look like a
 //! missing segment.
 //!
-//! Age is told by the stamps of the records and the wall clock. A stamp from the future keeps nothing longer than that. A clock
-//! that is set forward by more than the age lets everything go but the newest segment that has records.
+//! Age is the difference between the records' timestamps and the wall clock. A timestamp in the future keeps nothing longer. If
+//! the clock is set forward by more than the age, everything but the newest segment with records is removed.
 //!
 //! The floor is a [`Mark`]: the offset below which retention has removed everything. It is durable before a file is removed,
-//! so that a first segment that begins above it tells of an older one that somebody else removed.
+//! so that a first segment that begins above it shows that another program has removed an older one.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,4 +1,4 @@
-//! Where does a listener listen?
+//! Which address does a listener listen on?
 
 use std::fmt;
 use std::net::SocketAddr;

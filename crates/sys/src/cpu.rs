@@ -56,7 +56,7 @@ pub fn pin_thread_to(cores: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the calling thread run only while its core has nothing else to do (`SCHED_IDLE`).
+/// Makes the calling thread run only while its core has nothing else to do (`SCHED_IDLE`).
 ///
 /// # Errors
 /// Whatever `sched_setscheduler(2)` reports.

@@ -1,11 +1,11 @@
 //! Keeps a part of some sources' attempts to connect from the listeners, without any privilege.
 //!
-//! The listeners of an address are a group (`SO_REUSEPORT`), and a program may say which socket of the group gets an attempt.
-//! That program may be classic BPF (S. McCanne and V. Jacobson, *The BSD Packet Filter*, 1993), and nobody needs a privilege to
-//! attach it, whereas a filter of a TCP socket needs `CAP_NET_ADMIN` on newer kernels (6.18.44 is one). So a *sink* joins the group: a
-//! listening socket with the shortest queue, where nobody accepts. Once its queue is full, the kernel drops what comes there,
-//! and counts it ([`ListenQueue::overflows`](crate::ListenQueue::overflows)). The program sends there a part of the SYNs of
-//! the sources that are held back, at random, and everything else to one of the listeners.
+//! The listeners of an address are a group (`SO_REUSEPORT`), and a program may choose the socket of the group that gets an
+//! attempt. That program may be classic BPF (S. McCanne and V. Jacobson, *The BSD Packet Filter*, 1993), which needs no
+//! privilege, whereas a filter of a TCP socket needs `CAP_NET_ADMIN` on newer kernels (6.18.44 is one). So a *sink* joins the
+//! group: a listening socket with the shortest queue, from which no connection is accepted. Once its queue is full, the kernel
+//! drops and counts the attempts that come there ([`ListenQueue::overflows`](crate::ListenQueue::overflows)). The program sends
+//! there a part of the SYNs of the sources that are held back, at random, and everything else to one of the listeners.
 //!
 //! ```text
 //!  SYN of a held source, not in the part that passes ──▶ sink      index n: the last that joined
@@ -45,12 +45,12 @@ struct Group {
 }
 
 impl Diversion {
-    /// A diversion of `groups` of listeners that holds nobody back. All listeners of an address are in one group, in the order in
-    /// which they were made.
+    /// A diversion of `groups` of listeners that holds no source back. All listeners of an address are in one group, in the
+    /// order in which they were made.
     ///
     /// # Errors
-    /// Sockets of a group are shared, so that they are fewer than they seem; or the system does not allow a program or another
-    /// socket of the group.
+    /// Listeners of a group share one socket, so that there are fewer sockets than listeners; or the system does not allow a
+    /// program or another socket of the group.
     pub fn new<'l>(groups: impl IntoIterator<Item = &'l [Listener]>) -> io::Result<Diversion> {
         let groups = groups.into_iter().map(Group::new).collect::<io::Result<_>>()?;
         Ok(Diversion { groups })
@@ -59,7 +59,7 @@ impl Diversion {
     /// Holds back these sources from now on, at most the first [`HELD_MAX`], and no others.
     ///
     /// # Errors
-    /// Whatever the system reports. Nobody is held back then.
+    /// Whatever the system reports. No source is then held back.
     pub fn hold(&mut self, held: &[Held]) -> io::Result<()> {
         let result = match held {
             [] => Ok(()),
@@ -76,7 +76,7 @@ impl Diversion {
         self.groups.iter_mut().filter(|group| group.is_open).for_each(Group::empty);
     }
 
-    /// The queues of the sinks, which count what was kept from the listeners.
+    /// The queues of the sinks, which count the attempts that were kept from the listeners.
     pub fn sinks(&self) -> impl Iterator<Item = ListenQueue> {
         self.groups.iter().map(|group| ListenQueue::of(&group.sink))
     }

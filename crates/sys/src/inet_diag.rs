@@ -86,14 +86,13 @@ pub struct Connections {
     pub opening: u32,
     /// Connections that the server has closed and that have not ended yet.
     pub closing: u32,
-    /// Established connections that are kept alive: nothing has happened for a second, and the
-    /// server has sent last. A server that gets a new request within a tick of the kernel's clock
-    /// after its last answer, and then sends nothing for a second, looks the same. Connections on which
-    /// the client has sent nothing at all count after three seconds: earlier, they may be a burst of clients too
-    /// busy to ask at once.
+    /// Established connections that are kept alive: nothing has happened for a second, and the server has sent last. A
+    /// server that gets a new request within a tick of the kernel's clock after its last answer, and then sends nothing for
+    /// a second, looks the same. Connections on which the client has sent nothing at all count after three seconds: before
+    /// that, they may belong to a burst of clients that are too busy to send requests at once.
     pub idle: u32,
-    /// For each connection with unread bytes: how long ago the last byte arrived, in milliseconds. Without those whose
-    /// client has not taken all that the server has sent: there the server waits for the client.
+    /// For each connection with unread bytes: how long ago the last byte arrived, in milliseconds. Connections whose client
+    /// has not taken all sent bytes are left out: there the server waits for the client.
     pub waiting_ms: Vec<u32>,
 }
 

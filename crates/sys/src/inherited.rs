@@ -1,8 +1,8 @@
 //! Which listening sockets was this process started with?
 //!
-//! A service manager that listens for a service passes its sockets as `sd_listen_fds(3)` says: from descriptor 3
-//! on, as many as `LISTEN_FDS` says, named by `LISTEN_FDNAMES`, for the process that `LISTEN_PID` names. They stay
-//! open in the manager. So connections wait there while the service restarts, and none is lost.
+//! A service manager that listens for a service passes its sockets as `sd_listen_fds(3)` describes: from descriptor 3 on,
+//! as many as `LISTEN_FDS` says, named by `LISTEN_FDNAMES`, for the process that `LISTEN_PID` names. They stay open in the
+//! manager. So connections wait there while the service restarts, and none is lost.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

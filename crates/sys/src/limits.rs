@@ -39,7 +39,7 @@ pub(crate) fn file_size() -> io::Result<u64> {
 pub(crate) const DESCRIPTORS_REMEDY: &str =
     "; raise the limit on open files, with ulimit -n, or LimitNOFILE= in systemd";
 
-/// What to do about an error of starting a worker, to be put behind its text; empty where that is all there is to say.
+/// The remedy for an error of starting a worker, to be appended to its text; empty if none is known.
 pub fn start_remedy(error: &io::Error) -> &'static str {
     match number(error) {
         Some(libc::EMFILE) => DESCRIPTORS_REMEDY,
@@ -96,9 +96,9 @@ const MAPPED_MIN: i32 = 4 * 1024 * 1024;
 const TUNED_BY: [&str; 3] = ["GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"];
 
 /// Makes glibc's allocator keep some megabytes that were freed, for the whole process, unless a user has tuned it by
-/// `GLIBC_TUNABLES` or the variables of `mallopt(3)`. By itself it returns everything beyond 128 KiB to the kernel at once: the
-/// bodies of a few uploads are then returned when they are freed, and each page is faulted in again for the next, which costs
-/// more than receiving them. Other allocators are as they were.
+/// `GLIBC_TUNABLES` or the variables of `mallopt(3)`. By default it returns everything beyond 128 KiB to the kernel at once:
+/// the bodies of a few uploads are returned when they are freed, and each page is faulted in again for the next upload, which
+/// costs more than receiving it. Other allocators are not affected.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
     if !TUNED_BY.iter().any(|name| std::env::var_os(name).is_some()) {

@@ -110,9 +110,9 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The same socket for another worker, which accepts from the same queue. For Unix sockets, for sockets of
-    /// a service manager, and where [`another`](Listener::another) fails. Call it before a driver has this
-    /// listener: drivers wait at shared sockets in another way.
+    /// The same socket for another worker, which accepts from the same queue. For Unix sockets, for sockets of a service
+    /// manager, and where [`another`](Listener::another) fails. Call it before a driver has this listener, because drivers
+    /// wait differently at shared sockets.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -136,8 +136,8 @@ impl Listener {
         *self.shared.get_mut() = true;
     }
 
-    /// Another process keeps the socket open, and may accept from it. What waits there when a driver closes it is
-    /// that process's: the driver accepts a few dozen at most, and not until the queue is empty.
+    /// Another process keeps the socket open, and may accept from it. Connections that wait there when a driver closes it
+    /// are left to that process: the driver accepts a few dozen at most, and does not empty the queue.
     pub fn set_kept(&mut self) {
         self.set_shared();
         self.is_kept = true;

@@ -18,7 +18,7 @@ use crate::cpu;
 pub enum End {
     /// SIGTERM: it may finish what it has begun.
     Ask,
-    /// SIGINT: what Ctrl-C does, for tools that then write what they have.
+    /// SIGINT, like Ctrl-C: for tools that then write their results.
     Interrupt,
     /// SIGKILL: at once.
     Kill,

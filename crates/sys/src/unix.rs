@@ -1,9 +1,9 @@
-//! Listening on a Unix socket: whose is the file, and when may it be replaced?
+//! Listening on a Unix socket: who owns the file, and when may it be replaced?
 //!
-//! A process that dies leaves its socket's file behind, and nobody can listen at that path while it is there.
-//! So a file that nobody listens at is replaced; one where somebody does is never touched. To replace and to
-//! publish are one step (`rename(2)`): clients find the old socket or the new one, which listens already and
-//! has its permissions. Two processes that start at once take turns, by a lock on the directory.
+//! A process that dies leaves its socket's file behind, and no process can listen at that path while the file is there. So
+//! a file without a listening process is replaced; a file with one is never touched. Replacing and publishing are one step
+//! (`rename(2)`): clients find the old socket or the new one, which already listens and has its permissions. Two processes
+//! that start at the same time take turns, by a lock on the directory.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -33,9 +33,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens on a Unix stream socket at `path`. `mode` are the permissions of its file, of which clients need the one
-/// to write; without it, what the umask leaves. `backlog` is as for [`Listener::bind`]. The listener counts as
-/// [shared](Listener::share).
+/// Listens on a Unix stream socket at `path`. `mode` are the permissions of its file, to which clients need write access;
+/// without it, the umask decides. `backlog` is as for [`Listener::bind`]. The listener counts as [shared](Listener::share).
 ///
 /// # Errors
 /// The error names the path and what to do. `AddrInUse` if a process listens there.

@@ -1,5 +1,5 @@
-//! What web APIs use, each in a route of its own below `/web`: compression, files, uploads, a rate limit, layers, JSON in both
-//! directions. The peers of `bench/peers` answer the same.
+//! Common parts of web APIs, each in a route of its own below `/web`: compression, files, uploads, a rate limit, layers, JSON
+//! in both directions. The servers in `bench/peers` answer the same.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How a program ends, and what it says.
+//! The end of a program: its exit status and its message.
 
 use std::any::Any;
 use std::fmt::Display;

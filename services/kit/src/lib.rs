@@ -1,4 +1,4 @@
-//! What the services share beside the framework: SQLite files and Postgres servers of stores, and how a program ends.
+//! The shared parts of services: SQLite files and Postgres servers of stores, and the end of a program.
 //!
 //! It holds no state and knows no service; each keeps its own tables.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! A Postgres server: how it is reached, and what is wrong with it.
+//! A Postgres server: connecting, and its errors.
 
 use std::time::Duration;
 use std::{error, io};

@@ -1,4 +1,4 @@
-//! A SQLite file in a data directory: how it is opened and checked, and what is wrong with it.
+//! A SQLite file in a data directory: opening, checking, and its errors.
 //!
 //! A damaged file is refused, never silently replaced or served in part: the operator decides what to do with it.
 

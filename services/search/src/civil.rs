@@ -6,7 +6,7 @@
 //! is first converted to UTC. It is the only rule under which `2024-06-30T21:00:00` and
 //! `2024-06-30T21:00:00Z` mean the same, as clients that append `Z` by habit expect.
 //!
-//! Nothing here guesses: what is not exactly one of the documented forms is `None`.
+//! Nothing here guesses: a text that is not exactly one of the documented forms is `None`.
 
 use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime, Time};

@@ -1,4 +1,4 @@
-//! What is served: every event ever seen, in order, encoded and ready to copy.
+//! The served events: every event ever seen, in order, encoded and ready to copy.
 //!
 //! A [`Snapshot`] never changes; a poll that changes something makes the next one. All events lie
 //! encoded in one buffer, in the order of the answer, inside the envelope of the answer:

@@ -1,12 +1,11 @@
 //! The file of records that Kafka will never accept.
 //!
-//! One JSON object per line: `partition`, `offset`, `time_us`, `id` as `highwater journal cat --json` writes them,
-//! `topic`, `reason`, and `body`, or `body_base64` if it is not text. A line is durable before the journal's position
-//! passes its record. A crash may truncate a line; its record is then delivered or buried again, so an id may appear
-//! twice.
+//! One JSON object per line: `partition`, `offset`, `time_us`, `id` as `highwater journal cat --json` writes them, `topic`,
+//! `reason`, and `body`, or `body_base64` if it is not text. A line is durable before the journal's position passes its
+//! record. A crash may truncate a line; its record is then delivered or written again, so an id may appear twice.
 //!
-//! Room for a line is reserved behind the end of the file, where the file system can do that. So a record that Kafka refuses
-//! does not stand still at the front of a spool that has filled its disk: nothing behind it could be delivered, and give room.
+//! Room for a line is reserved behind the end of the file, where the file system can do that. Otherwise a record that Kafka
+//! refuses could block a spool that has filled its disk: no record after it could be delivered and so free room.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};

@@ -9,7 +9,7 @@
 //! reads the journal to its end, and sends the batch when all of that is acknowledged; so records that the worker
 //! appended earlier are in the topic earlier.
 //!
-//! If Kafka then fails, a batch goes back to its worker after [`WAIT_MAX`]: on the disk, where there may be room by now, it is
+//! If Kafka then fails, a batch goes back to its worker after [`WAIT_MAX`]: there may be room on the disk by then, where it is
 //! safer than in memory.
 
 use std::collections::VecDeque;

@@ -1,10 +1,10 @@
 //! Which directives does a page have, and what is the page without them? Pure.
 //!
-//! `<!-- @name: key="value" key2='value' key3=value -->` outside of code. A value in quotes may hold anything,
-//! `-->` and line ends too; a backslash keeps the next character. A word that ends in `.sql` names a file with the
-//! query; other words without `=` mean nothing. Each directive is replaced by a mark, which passes through Markdown as a letter would, and what it makes takes the mark's place
-//! afterwards. What stands between a directive and `<!-- @end -->` is what it made when the page was last filled
-//! (`fill`): readers of the Markdown see it, and a built page has the directive's own in its place.
+//! `<!-- @name: key="value" key2='value' key3=value -->` outside of code. A value in quotes may hold anything, `-->` and line
+//! ends too; a backslash keeps the next character. A word that ends in `.sql` names a file with the query; other words without
+//! `=` mean nothing. Each directive is replaced by a mark, which passes through Markdown like a letter; its result replaces the
+//! mark afterwards. The text between a directive and `<!-- @end -->` is the result from when the page was last filled (`fill`):
+//! readers of the Markdown see it, and a built page has the new result in its place.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

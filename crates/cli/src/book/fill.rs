@@ -1,5 +1,5 @@
-//! Pages that are read as Markdown, on a forge: what a directive makes stands in the page itself, between it and
-//! `<!-- @end -->`, and is made anew from the records. Charts are files beside the page. Pure, but for the database.
+//! Pages that are read as Markdown, such as on GitHub: the result of a directive is in the page itself, between it and
+//! `<!-- @end -->`, and is made again from the records. Charts are files beside the page. Pure, except for the database.
 
 use super::database::Database;
 use super::directive::{Marked, Problem};

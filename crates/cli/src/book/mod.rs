@@ -3,10 +3,10 @@
 //! ```text
 //!  Markdown ─▶ directive: marks and directives ─▶ make (database) ─▶ page: HTML, marks replaced
 //! ```
-//! `fill` goes the other way: it puts figures and tables into the Markdown itself, for pages that a forge shows.
+//! `fill` goes the other way: it puts figures and tables into the Markdown itself, for pages that are read as Markdown.
 //!
-//! A page is one HTML file that loads nothing. Everything from the database is escaped. What a page asks for and the
-//! database does not have is an error with file and line, and then nothing is written.
+//! A page is one HTML file that loads nothing. Everything from the database is escaped. If a page needs data that the
+//! database lacks, that is an error with file and line, and nothing is written.
 
 mod chart;
 mod columns;

@@ -1,4 +1,4 @@
-//! Text between Markdown, marks and HTML: what all of them agree on. Pure.
+//! Text between Markdown, marks and HTML: their common rules. Pure.
 
 use pulldown_cmark::Options;
 

@@ -1,4 +1,4 @@
-//! Which cores are there, which of them share what, and how fast may they run?
+//! Which cores are there, which of them share a core or a memory node, and how fast may they run?
 
 use serde::Serialize;
 

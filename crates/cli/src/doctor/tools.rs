@@ -1,4 +1,4 @@
-//! Which tools that look at a server work here, and which command brings the others?
+//! Which tools that inspect a server work here, and which command installs the others?
 
 use serde::Serialize;
 

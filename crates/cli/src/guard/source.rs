@@ -1,7 +1,7 @@
 //! Asks the source for its metrics.
 //!
-//! A thread asks, one question at a time, and passes on the answer or what is wrong with it. The
-//! guard never waits for a source: its own turns continue while a source is slow.
+//! A thread asks, one request at a time, and passes on the answer or the trouble with it. The guard never waits for a
+//! source: its own turns continue while a source is slow.
 //!
 //! `scrape/` bounds an exchange: its time, its length, where it goes.
 

@@ -1,10 +1,9 @@
 //! How many places of the gate will be free again before the next look?
 //!
-//! Where the gate learns nothing about the end of connections, each packet that belongs to no
-//! connection takes a place, and the guard sets the count to the kernel's list with each look. So a
-//! connection that comes and goes between two looks, and a packet that belongs to no connection at
-//! all, hold a place for nothing until then. As many as at the highest rate of the last second are
-//! expected in the next interval, and take no place.
+//! Where the gate learns nothing about the end of connections, each packet that belongs to no connection takes a place, and
+//! the guard sets the count to the kernel's list with each look. So a connection that comes and goes between two looks, and
+//! a packet that belongs to no connection at all, hold a place needlessly until then. As many as at the highest rate of the
+//! last second are expected in the next interval, and take no place.
 //!
 //! Pure: totals and time in, a number of places out.
 

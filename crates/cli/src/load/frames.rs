@@ -1,4 +1,4 @@
-//! What did the frames of HTTP/2 and of WebSocket come to, beside the answers?
+//! What did the frames of HTTP/2 and of WebSocket report, beside the answers?
 
 use highwater_core::http2::ErrorCode;
 

@@ -6,11 +6,11 @@
 //!                                         └─▶ report (text | JSON)  chart
 //! ```
 //!
-//! Between a client and its dialer stand `tls`, and `http2` or `ws`, where they are asked for; with both, `ws` over `tunnels`.
+//! Between a client and its dialer are `tls`, and `http2` or `ws`, if they are requested; with both, `ws` over `tunnels`.
 //!
-//! Pure, given the time: `schedule`, `demand`, `tally`, `verdict`, `template`, `expect`, `chart`, and `client` but for its
-//! dialer. Answers are read by `core::http1::client`. Clocks and threads are `run`'s; files are read by `files`
-//! before anything is sent.
+//! Pure, given the time: `schedule`, `demand`, `tally`, `verdict`, `template`, `expect`, `chart`, and `client` except for
+//! its dialer. Answers are read by `core::http1::client`. Clocks and threads are `run`'s; files are read by `files` before
+//! anything is sent.
 
 mod args;
 mod chart;

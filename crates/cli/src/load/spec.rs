@@ -1,4 +1,4 @@
-//! What is a request to be, in the user's words?
+//! Which request does the user want, in the words of flags and mixes?
 
 use super::expect::Expect;
 use super::template::Template;

@@ -1,4 +1,4 @@
-//! The opening of a WebSocket connection (RFC 6455 §4.1; RFC 8441 over HTTP/2), and what is sent on it.
+//! The opening of a WebSocket connection (RFC 6455 §4.1; RFC 8441 over HTTP/2), and its messages.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,7 +1,7 @@
-//! Was the load the one that was asked for, and did anything come of it? Pure.
+//! Was the load the requested one, and did any request succeed? Pure.
 //!
-//! *Limits* say that the figures are about the client: a rate that was not sent, or a closed loop whose client had no
-//! time left. *Notes* say what is in the figures besides the server. The exit status follows.
+//! *Limits* say that the figures are about the client: a rate that was not sent, or a closed loop whose client had no time
+//! left. *Notes* name other influences on the figures than the server. The exit status follows.
 
 use std::time::Duration;
 

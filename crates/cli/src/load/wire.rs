@@ -1,4 +1,4 @@
-//! What a client needs of the protocol beneath its requests.
+//! The protocol beneath the requests of a client.
 //!
 //! A dialer is one: over HTTP/1.1 the client reads the answers itself. Other protocols read them below, and each of
 //! their *places* (a stream) looks to the client like a connection that carries one request at a time.

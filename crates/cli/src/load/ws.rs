@@ -6,8 +6,9 @@
 //!  begin     ─▶ masked frames, sent by the next poll
 //! ```
 //!
-//! Over HTTP/2 the connections are tunnels (`tunnels.rs`), and there is no further handshake. Pings are answered. Connections of `--idle` are opened beside those of the client, which never sees them: they answer pings
-//! and close frames, and say nothing. The mask's key is new for each frame, as RFC 6455 asks; it comes from a seed.
+//! Over HTTP/2 the connections are tunnels (`tunnels.rs`), and there is no further handshake. Pings are answered. Connections
+//! of `--idle` are opened beside those of the client, which never sees them: they answer pings and close frames, and send
+//! nothing else. The mask's key is new for each frame, as RFC 6455 requires; it comes from a seed.
 
 use std::cell::RefCell;
 use std::io;

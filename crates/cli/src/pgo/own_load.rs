@@ -1,4 +1,4 @@
-//! The load that is a command of the user's: the instrumented server runs, the command is run to its end, and the server is
+//! A command of the user's as the load: the instrumented server runs, the command is run to its end, and the server is
 //! ended so that it writes its profile.
 //!
 //! ```text

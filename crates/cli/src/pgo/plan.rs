@@ -1,4 +1,4 @@
-//! The plan that is the load, with the programs that are to run under it.
+//! The plan that makes the load, with the programs that run under it.
 
 use std::fs;
 use std::path::Path;

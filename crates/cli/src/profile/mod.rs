@@ -8,7 +8,7 @@
 //! ```
 //! System calls get a span of their own, since counting them slows the server. Where a tool is missing, `/proc` takes its place; the report names what each table was made with, and the command that would allow more.
 //!
-//! `perf` and `calls` run tools and read what they say; `threads` reads `/proc`; `report` writes. They measure, and never
+//! `perf` and `calls` run tools and read their output; `threads` reads `/proc`; `report` writes. They measure, and never
 //! change the server.
 
 mod calls;

@@ -1,4 +1,4 @@
-//! perf: does it work here, and what does it say?
+//! perf: does it work here, and what does it report?
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

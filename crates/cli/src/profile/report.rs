@@ -1,4 +1,4 @@
-//! What is written: the picture, a text for people, and the same as JSON.
+//! The written results: the picture, a text for people, and the same as JSON.
 
 use std::fmt::Write as _;
 use std::fs;

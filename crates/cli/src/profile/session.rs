@@ -1,4 +1,4 @@
-//! One profile: the target, the load, the two spans, and what comes of them.
+//! One profile: the target, the load, the two spans, and the results.
 
 use std::fs;
 use std::net::{TcpStream, ToSocketAddrs};

@@ -1,9 +1,9 @@
-//! What does a page on a server's metrics port say, and why does none come?
+//! What does a page on a server's metrics port contain, or why is there none?
 //!
 //! Asks over HTTP, for `guard` and `top` alike, and reads what comes (`text/`).
 //!
-//! Bounded: [`TIMEOUT`] for a whole exchange, [`BODY_BYTES_MAX`] for an answer, no redirects, no
-//! stored state, no proxy: what is asked runs beside us, or is named by its own address.
+//! Bounded: [`TIMEOUT`] for a whole exchange, [`BODY_BYTES_MAX`] for an answer, no redirects, no stored state, no proxy:
+//! the server runs beside us, or is named by its own address.
 
 pub(crate) mod text;
 

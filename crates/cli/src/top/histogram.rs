@@ -1,9 +1,8 @@
 //! How long did requests take, as far as buckets say?
 //!
-//! A [`Histogram`] holds cumulative counts by upper bound, as Prometheus' text format has them. The
-//! difference of two is what happened in between; quantiles are interpolated within their bucket,
-//! as Prometheus' `histogram_quantile` does, but for the first bucket: of that only the upper bound is
-//! known.
+//! A [`Histogram`] holds cumulative counts by upper bound, as Prometheus' text format has them. The difference of two is
+//! what happened in between; quantiles are interpolated within their bucket, as Prometheus' `histogram_quantile` does,
+//! except in the first bucket, of which only the upper bound is known.
 
 use std::ops::Add;
 

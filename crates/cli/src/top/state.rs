@@ -1,4 +1,4 @@
-//! What is known of the server, and is it still there?
+//! What is known about the server, and is it still there?
 //!
 //! Pure: answers and keys in, with the time; what is shown out.
 //!

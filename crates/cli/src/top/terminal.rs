@@ -1,4 +1,4 @@
-//! Shows the screen until somebody has seen enough.
+//! Shows the screen until the user quits.
 //!
 //! Owns the terminal: raw mode and the alternate screen are left again however this ends, by a key,
 //! a signal, an error or a panic.

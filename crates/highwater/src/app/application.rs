@@ -1,6 +1,6 @@
 //! A finished application: what [`Router::build`](super::Router::build) makes, and workers share.
 //!
-//! Requests see it as an [`Application`], which is beneath them (`request.rs`); all else is above.
+//! Requests know it only as an [`Application`] (`request.rs`); everything else depends on requests.
 
 use std::fmt;
 use std::sync::Arc;

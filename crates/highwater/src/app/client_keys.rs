@@ -1,4 +1,4 @@
-//! The application's function that says whose a request is.
+//! The application's function that names the client of a request.
 
 use std::hash::RandomState;
 

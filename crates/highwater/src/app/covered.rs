@@ -1,4 +1,4 @@
-//! Passes a request through the layers that cover its route, and also answers that no handler made.
+//! Passes a request through the layers that cover its route, and also answers without a handler.
 //!
 //! ```text
 //!  preflight? ─▶ the first layer that answers it ───────────────────────────┐

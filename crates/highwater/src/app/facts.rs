@@ -1,7 +1,7 @@
 //! What may a request know about its application?
 //!
-//! Patterns, parameters, methods, states, whether the server drains: data that stand beneath requests, while the
-//! handlers and layers that take requests stand above them.
+//! Patterns, parameters, methods, states, whether the server drains: data that requests depend on, whereas handlers and
+//! layers depend on requests.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;

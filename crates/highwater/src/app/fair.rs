@@ -1,7 +1,7 @@
-//! Whose is a request, where each client gets its share of an overloaded server?
+//! Which client does a request belong to, if each client gets its share of an overloaded server?
 //!
-//! The application may say so: [`Router::fair_by`]. Its function is asked by a worker whose queue stands or grows, once
-//! for each request that waits.
+//! The application may name it: [`Router::fair_by`]. A worker whose queue stands or grows calls the function once for each
+//! waiting request.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 

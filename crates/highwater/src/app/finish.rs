@@ -1,4 +1,4 @@
-//! How does a future of the application end that makes no response?
+//! How does a future of the application end if it makes no response?
 
 use super::body::{BoxError, Closed};
 use super::error::Error;

@@ -1,4 +1,4 @@
-//! What an application does before it serves, beside serving, and after it has served, as a server takes it.
+//! The hooks and background tasks of an application, in the form that a server takes.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! What does an application do before it serves, beside serving, and after it has served?
 //!
-//! It says so here; the server that runs it does it (`server/hooks.rs`).
+//! It is declared here; the server runs it (`server/hooks.rs`).
 
 use std::future::Future;
 use std::time::Duration;

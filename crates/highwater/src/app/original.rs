@@ -1,4 +1,4 @@
-//! A request as it was sent, where its head is seen with other parts.
+//! The original target of a request whose head was changed.
 
 use super::guard::Panic;
 use super::request::Request;

@@ -1,4 +1,4 @@
-//! The routes of one path, while an application is built: which method goes where, and what `Allow` says.
+//! The routes of one path, while an application is built: the endpoint of each method, and the value of `Allow`.
 
 use highwater_core::http::Method as CoreMethod;
 use http::{HeaderValue, Method};

@@ -1,7 +1,8 @@
 //! Is an answer made for one client alone?
 //!
-//! A layer that gives the answer of one request to others attaches a [`Personal`] to it; requests that hand out what belongs to
-//! one client say so ([`Personal::note`]). That works where fields of the answer cannot tell, since a layer further out sets them.
+//! A layer that gives the answer of one request to others attaches a [`Personal`] to it; when a request gives a handler data of
+//! a single client, this is noted ([`Personal::note`]). That also works if an outer layer sets the fields of the answer that
+//! would show it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

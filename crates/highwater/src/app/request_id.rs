@@ -1,4 +1,4 @@
-//! By which id do a client and the log speak of the same failed request?
+//! Which id do a client and the log use for the same failed request?
 //!
 //! By the one that [`layers::request_id`](crate::layers::request_id) has given the request before anything else saw it.
 //! Without that layer, by the one that the client or a proxy has sent (`X-Request-Id`), if it is short and printable; else

@@ -1,4 +1,4 @@
-//! Paths that are answered as if another one had been sent.
+//! Paths that are rewritten before their route is found.
 
 use super::rewrite_rules::{Rewrite, Rewriting};
 use super::router::Router;

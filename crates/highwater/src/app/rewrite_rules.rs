@@ -1,7 +1,7 @@
-//! Which path is a route looked for by, if not by the one that was sent?
+//! Which path, other than the one that was sent, decides about the route?
 //!
-//! By rules, which are asked in the order they were given, once per request and before its route is found. The first that
-//! applies decides, and its path is not rewritten again: so rules cannot run in a circle.
+//! Rules decide, which are tried in the order in which they were added, once per request and before its route is found. The
+//! first rule that applies decides, and its path is not rewritten again, so rules cannot loop.
 
 use std::fmt;
 

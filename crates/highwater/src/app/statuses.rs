@@ -1,4 +1,4 @@
-//! Answers whose type says their status: a document can be made of them.
+//! Answers whose type defines their status, so that a document can show it.
 
 use http::StatusCode;
 

@@ -1,4 +1,4 @@
-//! What a worker makes for itself before it accepts connections: the values of the application, and those of layers.
+//! The values that a worker makes before it accepts connections: those of the application, and those of layers.
 
 use std::rc::Rc;
 use std::time::Duration;

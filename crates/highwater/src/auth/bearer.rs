@@ -1,4 +1,4 @@
-//! A token with each request (RFC 6750): whoever bears it may ask.
+//! A token with each request (RFC 6750): any client that has it is admitted.
 
 use std::fmt;
 use std::ops::ControlFlow;

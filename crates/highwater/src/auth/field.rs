@@ -1,4 +1,4 @@
-//! What is in `Authorization`, and what `WWW-Authenticate` asks for (RFC 9110 §11).
+//! The fields `Authorization` and `WWW-Authenticate` (RFC 9110 §11).
 
 use http::{HeaderValue, header};
 

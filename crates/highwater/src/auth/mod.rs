@@ -1,16 +1,16 @@
 //! Who sent a request? Layers that answer 401 without valid credentials, and pass on what they learned.
 //!
-//! | layer | proof | hands on |
+//! | layer | credentials | passes on |
 //! |---|---|---|
-//! | [`basic`] | a user and a password | what the check returns, as [`Extension<T>`](crate::Extension) |
+//! | [`basic`] | a user and a password | the result of the check, as [`Extension<T>`](crate::Extension) |
 //! | [`bearer`] | a token that only the application understands | the same |
 //! | `jwt` (feature `jwt`) | a token that is signed | `Claims<T>`, `Subject` |
 //!
-//! Each covers the router that it is given to, its [`fixed`](crate::fixed) answers and files included; requests without a proof do not
-//! reach its handlers. What everybody may ask for, such as a health check, belongs into another router. A 401 names what is wanted
-//! in `WWW-Authenticate` (RFC 9110 §11.6.1), and the document of an operation (feature `openapi`) that they cover has their security scheme.
-//! Where the check has to wait, for a database or a slow hash, take [`BasicCredentials`] or [`BearerToken`] in an extractor of your
-//! own ([`FromRequestAsync`](crate::FromRequestAsync)).
+//! Each covers the router to which it is added, including its [`fixed`](crate::fixed) answers and files; requests without valid
+//! credentials do not reach its handlers. Put public routes, such as a health check, into another router. A 401 names the
+//! required credentials in `WWW-Authenticate` (RFC 9110 §11.6.1), and the OpenAPI document (feature `openapi`) shows the
+//! security scheme of each operation that a layer covers. Where the check has to wait, for a database or a slow hash, take
+//! [`BasicCredentials`] or [`BearerToken`] in an extractor of your own ([`FromRequestAsync`](crate::FromRequestAsync)).
 //!
 //! Needs the feature `auth`.
 

@@ -1,4 +1,4 @@
-//! Which entity tag does content get that has no version? (RFC 9110 §8.8.3)
+//! Which entity tag does content without a version get? (RFC 9110 §8.8.3)
 
 use std::hash::{DefaultHasher, Hasher};
 

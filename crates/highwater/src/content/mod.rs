@@ -1,7 +1,7 @@
 //! What do header fields say about content? Codings, ranges, validators and media types (RFC 9110 §8, §12 to §14).
 //!
-//! Pure functions from values of fields to decisions: no request, no response, no clock. What is malformed is ignored, as
-//! the RFC asks, and never an error.
+//! Pure functions from values of fields to decisions: no request, no response, no clock. Malformed values are ignored, as
+//! the RFC requires, and never an error.
 
 #[cfg(any(feature = "compression", feature = "files"))]
 pub(crate) mod coding;

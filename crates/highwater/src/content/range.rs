@@ -1,4 +1,4 @@
-//! Which bytes does a client ask for? (`Range`, RFC 9110 §14)
+//! Which bytes does a client request? (`Range`, RFC 9110 §14)
 
 use std::ops::Range;
 

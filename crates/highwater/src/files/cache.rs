@@ -1,9 +1,9 @@
 //! The content of small files, with the state that each was in when it was read.
 //!
-//! It does not know whether a file has changed since: who asks compares the states. So what it answers is as new as the
-//! disk, at the price of one `stat` per request.
+//! It does not know whether a file has changed since: the caller compares the states. So an answer is as new as the disk,
+//! at the price of one `stat` per request.
 //!
-//! Content of some length moves to a sealed file in memory when it is asked for again: from there the kernel sends it
+//! Content of some length moves to a sealed file in memory when it is requested again: from there the kernel sends it
 //! without a copy. It stays the same `Bytes` to everything else. Content that is asked for once does not move, since that
 //! takes a copy and a descriptor.
 

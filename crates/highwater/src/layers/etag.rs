@@ -1,4 +1,4 @@
-//! Entity tags for what handlers answer, and 304 for clients that have it already.
+//! Entity tags for the answers of handlers, and 304 for clients that already have the content.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

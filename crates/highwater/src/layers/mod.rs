@@ -1,8 +1,8 @@
 //! Ready-made layers that most services need.
 //!
-//! Give them to [`Router::layer`](crate::Router::layer), in the order in which a request is to pass them.
-//! [`cors`], [`security_headers`], [`access_log`] and [`request_id`] cover everything of their router, refusals included; changes that are
-//! the same for every response cost a [`fixed`](crate::fixed) answer nothing.
+//! Add them with [`Router::layer`](crate::Router::layer), in the order in which a request passes them. [`cors`],
+//! [`security_headers`], [`access_log`] and [`request_id`] cover all answers of their router, including refusals; changes that
+//! are the same for every response cost a [`fixed`](crate::fixed) answer nothing.
 //!
 //! ```
 //! use highwater::layers::{cors, security_headers};

@@ -1,7 +1,7 @@
 //! How do I tell a browser what happens, as it happens (server-sent events, WHATWG HTML §9.2)?
 //!
-//! [`Sse`] is a response made of a stream of [`Event`]s, or of a future that sends them. [`LastEventId`] is what a client
-//! that comes back has got already.
+//! [`Sse`] is a response made of a stream of [`Event`]s, or of a future that sends them. [`LastEventId`] is the id of the
+//! last event that a reconnecting client has received.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,12 +28,12 @@
 //! assert_eq!(events.next().unwrap().data, "tick 42");
 //! ```
 //!
-//! * A client that reads slowly slows its source down: 64 KiB are buffered here, as many with the connection.
-//! * A client that goes ends the stream: the source is dropped, and the future of [`Sse::run`] too.
+//! * A client that reads slowly slows its source down: 64 KiB are buffered here, and as many by the connection.
+//! * When the client leaves, the stream ends: the source is dropped, and so is the future of [`Sse::run`].
 //! * A silent stream sends a comment every 15 seconds, so that proxies keep the connection, and clients that are gone are
 //!   noticed ([`Sse::keep_alive`]).
-//! * A server that drains ends the stream; browsers come back, to another instance if there is one.
-//! * `Cache-Control: no-store` and `X-Accel-Buffering: no` are sent: nobody on the way may keep events for later.
+//! * A server that drains ends the stream; browsers reconnect, to another instance if there is one.
+//! * `Cache-Control: no-store` and `X-Accel-Buffering: no` are sent, so that no proxy keeps events back.
 
 mod event;
 mod stream;

@@ -1,4 +1,4 @@
-//! The bytes that events become, what keeps their connection alive, and what ends them.
+//! Events as bytes, the comments that keep their connection alive, and their end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

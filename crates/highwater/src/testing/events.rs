@@ -1,4 +1,4 @@
-//! Which server-sent events come?
+//! Which server-sent events arrive?
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -26,10 +26,9 @@
 //!
 //! # Time
 //!
-//! Time stands still until nothing else can happen, then jumps to whatever is due next: a deadline of
-//! the server, or a timer of Tokio. Both clocks move together, so `tokio::time::sleep`, `timeout` and
-//! `interval` in handlers and in the tasks they spawn take no real time, and [`Client::advance`] moves
-//! all of them:
+//! Time stands still until nothing else can happen, then jumps to the next deadline of the server or the next timer of
+//! Tokio. Both clocks move together, so `tokio::time::sleep`, `timeout` and `interval` in handlers and in the tasks they
+//! spawn take no real time, and [`Client::advance`] moves all of them:
 //!
 //! ```
 //! use std::time::Duration;
@@ -56,9 +55,8 @@
 //! machine's and do not follow. Work under `tokio::task::spawn_blocking` is waited for, and takes no
 //! simulated time.
 //!
-//! What happens **outside of the test** is not waited for: a database, another server, a thread of your
-//! own. Time would jump to the next timeout before the database has answered. Start such a client with
-//! [`Setup::real_time`].
+//! The clock does not wait for anything **outside of the test**: a database, another server, a thread of your own. Time
+//! would jump to the next timeout before the database has answered. Start such a client with [`Setup::real_time`].
 //!
 //! # Runtimes
 //!

@@ -1,4 +1,4 @@
-//! What is said on a WebSocket?
+//! A WebSocket, from the client's side.
 
 use highwater_core::http1::client::{Asked, Next, Reader};
 use highwater_core::websocket::{CloseCode, Decoder, Event, Limits, Role, accept, encode};

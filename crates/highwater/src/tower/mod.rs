@@ -60,12 +60,12 @@
 //! server. Bodies have no size limit here; back-pressure follows their reader. A service limits the content that it
 //! collects, as axum's extractors do.
 //!
-//! **Upgrades.** A request with an `Upgrade` field carries a `hyper::upgrade::OnUpgrade`, so axum's
-//! `WebSocketUpgrade` works over HTTP/1.1 (`upgrade.rs` says how). WebSockets over HTTP/2 (RFC 8441) are not offered to
-//! clients where a service is mounted, not for native routes either: a client that may open one so would open all so, and
-//! what axum looks for then, `hyper::ext::Protocol`, comes with hyper's own HTTP/2 only.
+//! **Upgrades.** A request with an `Upgrade` field carries a `hyper::upgrade::OnUpgrade`, so axum's `WebSocketUpgrade`
+//! works over HTTP/1.1 (`upgrade.rs` says how). WebSockets over HTTP/2 (RFC 8441) are not offered to clients where a
+//! service is mounted, not even for native routes: a client that may open one WebSocket this way would open all of them
+//! this way, and axum then needs `hyper::ext::Protocol`, which only hyper's own HTTP/2 provides.
 //!
-//! **Clients with certificates** (feature `tls`). What they have shown is in the request's extensions, as
+//! **Clients with certificates** (feature `tls`). The certificates are in the request's extensions, as
 //! [`PeerCertificates`](crate::PeerCertificates).
 
 mod body;

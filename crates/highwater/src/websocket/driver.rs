@@ -1,4 +1,4 @@
-//! What happens on a WebSocket while it is open: one future per connection, which its worker polls.
+//! An open WebSocket: one future per connection, which its worker polls.
 //!
 //! It polls the handler itself, between reading and sending, so that an echo costs no wake-up. It answers pings, keeps the
 //! deadlines and begins the closing handshake when the server drains, whatever the handler waits for:
@@ -9,8 +9,8 @@
 //!           the session's end ─▶ outgoing ends             the handler goes on: cleanup
 //! ```
 //!
-//! When the connection is gone first, the handler goes on as a task of its worker, for [`CLEANUP_MAX`] at most. A drain
-//! waits for it.
+//! If the connection ends first, the handler continues as a task of its worker, for [`CLEANUP_MAX`] at most. A drain waits
+//! for it.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is said on a WebSocket?
+//! Messages of a WebSocket.
 
 use std::fmt;
 use std::ops::Deref;

@@ -21,21 +21,21 @@
 //! assert_eq!(socket.recv().unwrap().as_text(), Some("Hello"));
 //! ```
 //!
-//! What the server does by itself, whatever the handler waits for:
+//! The server does the following automatically, whatever the handler waits for:
 //!
-//! | what | when | option, default |
+//! | the server | when | option, default |
 //! |---|---|---|
 //! | answers pings | at once | |
 //! | pings the client | it has been silent | [`ping_after`](WebSocketUpgrade::ping_after), 30 s |
 //! | gives the client up | nothing follows the ping | [`pong_timeout`](WebSocketUpgrade::pong_timeout), 20 s |
 //! | closes with 1000 | the handler has returned, or dropped the socket | |
-//! | closes with 1001 | the server drains; no message either way | [`idle_timeout`](WebSocketUpgrade::idle_timeout), never |
+//! | closes with 1001 | the server drains, or there was no message in either direction | [`idle_timeout`](WebSocketUpgrade::idle_timeout), never |
 //! | closes with 1002, 1007 | the client breaks a rule; sends text that is not UTF-8 | |
 //! | closes with 1008 | a message that has begun does not go on, or comes at less than 240 B/s | [`message_timeout`](WebSocketUpgrade::message_timeout), 60 s |
 //! | closes with 1009 | a message or a frame is too large | [`message_max`](WebSocketUpgrade::message_max), [`frame_max`](WebSocketUpgrade::frame_max), 1 MiB |
 //! | closes with 1011 | the handler has panicked, or returned an error | |
 //! | stops reading | the handler has too much to do | [`receive_buffer_max`](WebSocketUpgrade::receive_buffer_max), 64 KiB |
-//! | lets senders wait | the client reads too slowly | [`send_buffer_max`](WebSocketUpgrade::send_buffer_max), 64 KiB |
+//! | makes senders wait | the client reads too slowly | [`send_buffer_max`](WebSocketUpgrade::send_buffer_max), 64 KiB |
 //! | resets | the client takes nothing at all | `write-timeout`, 30 s |
 //! | resets | the client does not answer a close frame | [`close_timeout`](WebSocketUpgrade::close_timeout), 5 s |
 //!

@@ -1,4 +1,4 @@
-//! What may a client do on a WebSocket, and how long is it waited for?
+//! What may a client do on a WebSocket, and how long does the server wait for it?
 
 use std::time::Duration;
 

@@ -5,8 +5,8 @@
 //!  bytes out ◀─────────── outgoing ◀─ send      a sender waits while it is full
 //! ```
 //!
-//! A lock is held for the time of one step, never while application code runs, and is hardly ever contended: the driver
-//! and most handles are on one thread. While the driver runs, whatever is sent is taken right after it, and wakes nobody.
+//! A lock is held for the time of one step, never while application code runs, and is hardly ever contended: the driver and
+//! most handles are on one thread. While the driver runs, sent messages are taken right after it, and wake no task.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

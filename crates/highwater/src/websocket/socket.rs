@@ -1,4 +1,4 @@
-//! What an application holds of a WebSocket: all of it, one half, or one of many senders.
+//! An application's handles of a WebSocket: the whole, one half, or one of many senders.
 
 use std::fmt;
 use std::future::poll_fn;

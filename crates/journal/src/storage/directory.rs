@@ -3,8 +3,8 @@
 //! One process at a time may write: it holds a lock on the file `LOCK`, which the kernel releases when
 //! the process ends, however it ends. Reading needs no lock.
 //!
-//! What has no name is not durable: after a file, the lock, or the directory was removed or moved by somebody else, every
-//! sync of what was written fails. Otherwise writes would succeed, into files that the next opening does not find.
+//! A file without a name is not durable: after another program has removed or moved a file, the lock, or the directory,
+//! every sync fails. Otherwise writes would succeed, into files that the next opening does not find.
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};

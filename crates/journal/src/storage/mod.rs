@@ -1,10 +1,10 @@
 //! The journal's requirements of a disk.
 //!
-//! Files in one directory, and two promises. [`File::sync`]: when it returns `Ok`, what was written to
-//! the file before survives a crash; when it returns an error, *nothing* is known about what was written
-//! since the last success, and a later success says nothing about it either (Linux marks the pages of a failed
-//! write-back clean: what was in them may be lost while the next `fsync` succeeds). [`Storage::sync_dir`]: files
-//! created and removed before it stay so. A file is otherwise only as durable as its name.
+//! Files in one directory, and two promises. [`File::sync`]: when it returns `Ok`, earlier writes to the file survive a
+//! crash; when it returns an error, *nothing* is known about the writes since the last success, and a later success tells
+//! nothing about them either (Linux marks the pages of a failed write-back clean: their content may be lost while the next
+//! `fsync` succeeds). [`Storage::sync_dir`]: files created and removed before it stay so. A file is otherwise only as
+//! durable as its name.
 //!
 //! The implementation is a [`Directory`]; with the feature `sim`, `sim::Disk` breaks everything not promised here.
 

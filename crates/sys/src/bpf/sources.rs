@@ -1,14 +1,14 @@
 //! How many connections has each source opened, and may it open another?
 //!
-//! A *source* is an IPv4 address, or the first 64 bits of an IPv6 address. While a level is set, the programs
-//! hold each source to one connection per `gap`, with a few more at once ([`BURST`]): the generic cell rate algorithm
-//! (ITU-T I.371), which needs one time per source. A source below the level has *credit*: it may take up to four times the
-//! limit of places, so that it finds one although others use up the limit. An attempt that finds no place counts, too: else a
-//! busy source would look quiet because it is refused, and its connections would be refused by the workers, which costs more.
+//! A *source* is an IPv4 address, or the first 64 bits of an IPv6 address. While a level is set, the programs hold each
+//! source to one connection per `gap`, with a few more at once ([`BURST`]): the generic cell rate algorithm (ITU-T I.371),
+//! which needs one time per source. A source below the level has *credit*: it may take up to four times the limit of places,
+//! so that it finds one although others use up the limit. An attempt that finds no place also counts: otherwise a busy source
+//! would look quiet because it is refused, and its connections would be refused by the workers, which costs more.
 //!
-//! Sources share [`BUCKETS`] times in each of two rows, by a hash with a secret. A source is held back only if both
-//! of its buckets say so: one that shares a bucket with a busy source has another. Nothing needs to be given back,
-//! so forged addresses leave nothing behind, and the memory is fixed.
+//! Sources share [`BUCKETS`] times in each of two rows, by a hash with a secret. A source is held back only if both of its
+//! buckets say so: a source that shares one bucket with a busy source still has another. Nothing needs to be given back, so
+//! forged addresses leave nothing behind, and the memory is fixed.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -113,7 +113,7 @@ impl Sources {
         page.credit_max.store(credit, Relaxed);
     }
 
-    /// Looks at no sources any more.
+    /// Stops counting sources.
     pub fn stop(&self) {
         self.0.value().gap.store(0, Relaxed);
     }

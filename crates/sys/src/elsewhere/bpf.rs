@@ -1,4 +1,4 @@
-//! The gate in the kernel, which only Linux has: there is none of these types' values, and attaching says so.
+//! The gate in the kernel, which only Linux has: these types have no values, and attaching is an error that says so.
 
 use std::io;
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ impl SocketGate {
         match *self {}
     }
 
-    /// What it knows of where connections come from.
+    /// Its counts by source.
     pub fn sources(&self) -> &Sources {
         match *self {}
     }
@@ -89,7 +89,7 @@ impl Words {
     }
 }
 
-/// What a gate knows of where connections come from. There is none here.
+/// The counts of a gate by source. There are none here.
 #[derive(Clone, Debug)]
 pub enum Sources {}
 

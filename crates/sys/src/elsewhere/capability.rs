@@ -18,7 +18,7 @@ impl Capability {
     /// All capabilities that a gate may need.
     pub const ALL: [Capability; 3] = [Capability::NetAdmin, Capability::SysAdmin, Capability::Bpf];
 
-    /// As `setcap(8)` calls it.
+    /// Its name for `setcap(8)`.
     pub const fn name(self) -> &'static str {
         match self {
             Capability::NetAdmin => "CAP_NET_ADMIN",

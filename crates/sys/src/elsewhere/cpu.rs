@@ -12,7 +12,7 @@ pub fn suggested_workers() -> usize {
 /// The cores this thread may run on.
 ///
 /// # Errors
-/// Always: only Linux is asked for them.
+/// Always: they are known only on Linux.
 pub fn allowed() -> io::Result<Vec<usize>> {
     Err(needs_linux("to know the cores of a process"))
 }

@@ -78,8 +78,8 @@ impl Listener {
         Ok(Listener { socket: self.socket.try_clone()?, is_kept: self.is_kept })
     }
 
-    /// Another process keeps the socket open, and may accept from it. What waits there when a driver closes it is
-    /// that process's.
+    /// Another process keeps the socket open, and may accept from it. Connections that wait there when a driver closes it
+    /// are left to that process.
     pub fn set_kept(&mut self) {
         self.is_kept = true;
     }
@@ -146,7 +146,7 @@ impl KeepAlive {
     const PROBES: u32 = 6;
 }
 
-/// What to do about an error of binding, to be put behind its text; empty where that is all there is to say.
+/// The remedy for an error of binding, to be appended to its text; empty if none is known.
 pub fn bind_remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::AddrInUse => "; another process listens there: stop it, or choose another port",

@@ -1,7 +1,7 @@
 //! What does a system other than Linux offer a server?
 //!
-//! The same names as on Linux, as far as the portable driver and a server over it need them, without `unsafe`. What only
-//! Linux has says so when it is asked for, with the remedy; nothing pretends to be there.
+//! The same names as on Linux, as far as the portable driver and a server over it need them, without `unsafe`. Functions
+//! that only Linux has return an error with the remedy; none pretends to work.
 
 pub mod bpf;
 pub mod capability;

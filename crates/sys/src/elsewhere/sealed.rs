@@ -1,4 +1,4 @@
-//! Content that the kernel sends without a copy needs files in memory. Here it is sent like all other.
+//! Content that the kernel sends without a copy needs files in memory. Here it is sent like any other content.
 
 use std::io;
 

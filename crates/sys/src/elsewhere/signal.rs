@@ -1,7 +1,7 @@
 //! How does the operator tell this process to stop? With the signals that the system has.
 //!
-//! Handlers only set flags. Who waits for a signal looks at its flags every [`LOOK`]: a delay that nobody notices who has
-//! just pressed Ctrl-C.
+//! Handlers only set flags. A waiting thread looks at its flags every [`LOOK`], a delay that is not noticeable after
+//! pressing Ctrl-C.
 
 use std::io;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ struct Shared {
 enum Bell {
     /// Wakes the selector of a driver.
     Selector(mio::Waker),
-    /// Wakes the thread that waits for it. Whether it rang is said by what is locked.
+    /// Wakes the thread that waits for it. The locked value says whether it was used.
     Thread(Mutex<bool>, Condvar),
 }
 

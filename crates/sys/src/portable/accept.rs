@@ -1,5 +1,5 @@
-//! Accepting. The selector says once that connections wait, and again when another one comes after the queue was
-//! found empty; so that is noted, and remains true until accepting finds nobody.
+//! Accepting. The selector says once that connections wait, and again when another one comes after the queue was found
+//! empty; so that is noted, and remains true until accepting finds no connection.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;

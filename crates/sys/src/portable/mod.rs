@@ -2,9 +2,9 @@
 //! Tokio does. For development on macOS and Windows; slower than the others on Linux.
 //!
 //! How it works: as [`epoll`](crate::epoll) does, with less cleverness. Every connection is registered once, for reading
-//! and writing, and every event is noted in the slot of its connection before any is acted upon. So an event can be
-//! collected at any time, also by a question ([`Driver::is_hung_up`]). mio reports edges, and on some systems the next
-//! edge comes only after an operation has found nothing to do: so whatever is ready remains so until that happens.
+//! and writing, and every event is noted in the slot of its connection before any is acted upon. So events can be collected
+//! at any time, also by [`Driver::is_hung_up`]. mio reports edges, and on some systems the next edge comes only after an
+//! operation has found nothing to do: so a ready connection remains ready until that happens.
 //!
 //! Commands act at once but report later (R6): their results go into a list, for
 //! [`report_done`](Driver::report_done) or for the next poll, which then does not wait.

@@ -1,4 +1,4 @@
-//! What the system reports of sockets, and how a report finds its connection.
+//! The system's reports about sockets, and how a report finds its connection.
 
 use std::io;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! How does content in memory reach a socket without a copy?
 //!
-//! [`seal`] keeps content in a file that exists in memory only (a memfd), and seals it: nobody can write to it, shrink it
-//! or grow it any more. The file is mapped, and the mapping is a `Bytes` like any other. A driver that sends such bytes,
-//! or a part of them, finds their file by their address (`find`), and lets the kernel send from there: `sendfile(2)`
-//! takes pages where `send(2)` copies bytes. Who does not ask sends the bytes.
+//! [`seal`] keeps content in a file that exists in memory only (a memfd), and seals it: it can no longer be written to,
+//! shrunk or grown. The file is mapped, and the mapping is a `Bytes` like any other. A driver that sends such bytes, or a
+//! part of them, finds their file by their address (`find`), and lets the kernel send from there: `sendfile(2)` takes pages
+//! where `send(2)` copies bytes. A driver that does not look for the file sends the bytes.
 //!
 //! The list of these mappings belongs to the process, as addresses do. It changes nothing that a peer receives, so servers
 //! in one process stay independent.
@@ -23,14 +23,14 @@ use bytes::Bytes;
 use crate::call::{check, check_size};
 use crate::limits;
 
-/// Less is sent faster with a copy: sending from a file costs up to four system calls more, about a microsecond, and
-/// copying this much about ten. A guess between the two.
+/// Smaller content is sent faster with a copy: sending from a file costs up to four system calls more, about a microsecond,
+/// and copying this much about ten. A guess between the two.
 pub const SEALED_BYTES_MIN: usize = 64 * 1024;
 
 /// How many files there are at most at any time, in the whole process. Each has a descriptor.
 pub const SEALED_FILES_MAX: usize = 256;
 
-/// Of so many descriptors that the process may have, at most one is such a file's: the others are for connections.
+/// At most one of this many descriptors that the process may have belongs to such a file: the others are for connections.
 pub const DESCRIPTORS_PER_FILE: u64 = 64;
 
 /// The name of these files in `/proc/PID/fd`, behind `/memfd:`.

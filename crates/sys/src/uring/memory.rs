@@ -1,4 +1,4 @@
-//! What a driver shares with the kernel, before it accepts anything.
+//! The memory that a driver shares with the kernel, before it accepts anything.
 
 use std::io;
 
@@ -7,9 +7,9 @@ use super::ring::Ring;
 use super::{Uring, context, trial};
 use crate::{DriverConfig, Listener};
 
-/// What a driver shares with the kernel: its queues and buffers. The kernel may count them as locked memory
-/// (`RLIMIT_MEMLOCK`), over all processes of a user, so that there may be enough for a [trial](crate::probe()) and not for
-/// one more worker. Hence the step of its own, which takes no listeners yet.
+/// The memory that a driver shares with the kernel: its queues and buffers. The kernel may count them as locked memory
+/// (`RLIMIT_MEMLOCK`), over all processes of a user, so there may be enough for a [trial](crate::probe()) and not for one
+/// more worker. So allocating it is a separate step, which takes no listeners yet.
 pub struct UringMemory {
     pub(super) ring: Ring,
     pub(super) buffers: Buffers,

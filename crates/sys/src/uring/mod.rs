@@ -1,11 +1,10 @@
 //! The driver over io_uring: one ring per worker, one system call per poll.
 //!
-//! How it works (measured; the epoll driver costs 20 to 25 % more CPU per request when busy):
-//! accepts are multishot while there is no bound (`accept.rs`). A connection's first receive is
-//! one-shot, so that a connection with one request never needs a cancellation; later receives are
-//! multishot. They use buffers provided to the kernel, which the callback borrows without a copy; where
-//! the kernel can (6.17), one receive takes as many of them as the bytes that have arrived need.
-//! One plain send is in flight per connection, and a close is linked behind the last send.
+//! How it works (measured; the epoll driver costs 20 to 25 % more CPU per request when busy): accepts are multishot while
+//! there is no bound (`accept.rs`). A connection's first receive is one-shot, so that a connection with one request never
+//! needs a cancellation; later receives are multishot. They use buffers provided to the kernel, which the callback borrows
+//! without a copy; where the kernel supports it (6.17), one receive takes as many of them as the arrived bytes need. One
+//! plain send is in flight per connection, and a close is linked behind the last send.
 //!
 //! States of a connection, as flags of its slot:
 //!

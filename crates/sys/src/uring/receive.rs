@@ -1,4 +1,4 @@
-//! Receives: how they are armed, and what becomes of those that find no buffer.
+//! Receives: how they are armed, and how those that found no buffer are repeated.
 //!
 //! A receive fails when more connections become readable at once than there are buffers. It is armed again after the poll that
 //! reported it: by then the poll has returned buffers, or completions in the queue hold them.

@@ -1,4 +1,4 @@
-//! What the document of the interface says of its bytes, most of which are written without serde.
+//! The schemas of the interface's documents, since most of its bytes are written without serde.
 //!
 //! `tests/contract.rs` checks real answers against it.
 

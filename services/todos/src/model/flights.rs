@@ -1,4 +1,4 @@
-//! Lists that are being read from the store: whoever wants one that is on its way waits for it, instead of reading it again.
+//! Lists that are being read from the store: a request for such a list waits for it, instead of reading it again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

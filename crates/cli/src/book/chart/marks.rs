@@ -1,4 +1,4 @@
-//! What stands in the plot: bars, lines, marks, and the legend that names them. Pure.
+//! The content of the plot: bars, lines, marks, and the legend that names them. Pure.
 
 use std::fmt::Write;
 

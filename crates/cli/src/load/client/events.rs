@@ -1,4 +1,4 @@
-//! What a dialer's events mean for the requests on a connection.
+//! The meaning of a dialer's events for the requests on a connection.
 
 use highwater_core::http1::client::{End, Eof, Malformed, Next};
 use highwater_core::time::Instant;

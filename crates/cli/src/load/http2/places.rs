@@ -1,4 +1,4 @@
-//! Where requests are: a place for each that can be under way.
+//! Where requests are: a place for each request that can be in progress.
 
 use super::super::counts::Outcome;
 use super::super::message::Written;

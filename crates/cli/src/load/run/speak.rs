@@ -1,4 +1,4 @@
-//! What stands between a client and its dialer?
+//! Which layers are between a client and its dialer?
 
 use std::cell::RefCell;
 use std::rc::Rc;

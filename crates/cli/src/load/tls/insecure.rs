@@ -1,4 +1,5 @@
-//! Any certificate for any name, for `--insecure`: the handshake's signatures are checked, who signed is not.
+//! Any certificate for any name, for `--insecure`: the handshake's signatures are checked, but not the identity of the
+//! server.
 
 use std::sync::Arc;
 

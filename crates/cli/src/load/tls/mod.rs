@@ -1,4 +1,4 @@
-//! TLS beneath the requests of `load`: which certificates are trusted, which sessions resumed, and what that came to.
+//! TLS beneath the requests of `load`: which certificates are trusted, which sessions are resumed, and the results.
 //!
 //! Everything of rustls is in this folder. Without https, none of it runs.
 

@@ -1,4 +1,4 @@
-//! Why TLS failed, in words that say what to do.
+//! Why TLS failed, and the remedy.
 
 use rustls::{AlertDescription, CertificateError, Error};
 

@@ -1,9 +1,8 @@
 //! What does a page of metrics say?
 //!
-//! Reads the Prometheus text format 0.0.4 as strictly as Prometheus does: if one line is neither a
-//! comment nor a sample, the whole page is refused. So a server's error page, a login form or half
-//! an answer is never taken for numbers. Values are reported unchanged, including `NaN`; who asked
-//! decides what they mean.
+//! Reads the Prometheus text format 0.0.4 as strictly as Prometheus does: if one line is neither a comment nor a sample,
+//! the whole page is refused. So a server's error page, a login form or half an answer is never taken for numbers. Values
+//! are reported unchanged, including `NaN`; the caller decides what they mean.
 //!
 //! Pure: text in, samples out; no allocation, time linear in the text, no recursion. The caller
 //! limits the length of the text.

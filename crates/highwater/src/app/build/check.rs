@@ -1,4 +1,4 @@
-//! What is wrong with an application, and what to write instead.
+//! The mistakes in an application, and what to write instead.
 
 #[cfg(feature = "json")]
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Which limit covers a route: how many requests it, and what is beside it, may have at once.
+//! Which limit covers a route: its own, or that of its group?
 
 use std::sync::Arc;
 

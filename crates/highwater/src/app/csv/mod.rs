@@ -1,4 +1,5 @@
-//! Rows as comma-separated values (RFC 4180): answers that are made while they are sent, and uploads that are taken whole.
+//! Rows as comma-separated values (RFC 4180): answers that are encoded while they are sent, and uploads that are read
+//! whole.
 //!
 //! ```text
 //!  rows ─▶ rows.rs      an iterator or a stream

@@ -1,4 +1,4 @@
-//! What a document knows of an endpoint before it is made.
+//! What is known about an endpoint before the document is made.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,6 +1,7 @@
-//! What is said of a handler, for a document: the words that extractors, answers, layers and handlers describe themselves in.
+//! The description of a handler for a document: the types with which extractors, answers, layers and handlers describe
+//! themselves.
 //!
-//! They say it when the application is built ([`About`]), and only to a document that is made then ([`Operation`]).
+//! They do so when the application is built ([`About`]), and only if a document is made ([`Operation`]).
 
 mod about;
 mod operation;

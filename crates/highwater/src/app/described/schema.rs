@@ -1,4 +1,4 @@
-//! Which schemas does a document have? Those of what is read and of what is written, under one roof.
+//! Which schemas does a document have? Those of inputs and those of answers, in one list.
 //!
 //! A type can look different in a request and in an answer: a member with a default may be absent from the one, and is
 //! always in the other. Schemas are made for both, and a type whose two differ is listed twice, as `Name` and `NameInput`.

@@ -1,4 +1,4 @@
-//! Arguments that have to be waited for.
+//! Arguments that have to be awaited.
 
 use std::future::Future;
 use std::pin::Pin;

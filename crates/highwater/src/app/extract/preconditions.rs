@@ -1,4 +1,4 @@
-//! Does the client speak of the state that the resource is in?
+//! Is the resource in the state that the client expects?
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

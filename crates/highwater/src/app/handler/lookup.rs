@@ -1,4 +1,4 @@
-//! Handlers that answer at once what they know, and look up the rest on the pool.
+//! Handlers that answer at once if they can, and otherwise look the answer up on the pool.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How many bytes does the parser get before it has to get on?
+//! How many bytes may the parser get without a result?
 //!
 //! The parser takes all that its stream has into one buffer, and looks for the end of a part's head there: a head without an
 //! end would grow with what the client sends. So it gets a small piece at a time, and no more than [`UNSEEN_MAX`] bytes

@@ -1,8 +1,8 @@
 //! Forms with files (`multipart/form-data`, RFC 7578), part by part, as they come.
 //!
-//! The parser is `multer`'s. What a client can make it do is limited here: how many parts there are, how large each one is
-//! and all of them together, and how many bytes may come without an end of a part's head. Beyond a limit the
-//! answer is 413, never 400: the form is well-formed, and too large.
+//! The parser is `multer`'s. This module limits the work that a client can cause: the number of parts, the size of each and
+//! of all together, and the bytes before the end of a part's head. Beyond a limit the answer is 413, never 400: the form is
+//! well-formed, and too large.
 
 mod feed;
 mod save;

@@ -1,4 +1,4 @@
-//! What does a handler read? Each extractor says it.
+//! What does a handler read? Each extractor describes itself.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};

@@ -1,11 +1,11 @@
 //! Which document describes an application? OpenAPI 3.1, made of the same types and routes that answer its requests.
 //!
-//! [`api`] lets the compiler look at a handler's signature: its arguments say what they read
-//! ([`DescribeInput`]), its result says what it answers ([`DescribeOutput`]), layers say what they ask for and refuse
+//! [`api`] lets the compiler look at a handler's signature: its arguments describe the input ([`DescribeInput`]), its result
+//! describes the answers ([`DescribeOutput`]), layers describe their requirements and refusals
 //! ([`Layer::documents`](crate::Layer::documents)), and [`Router::openapi`](crate::Router::openapi) serves all of it as
-//! `/openapi.json`, and as a page for people at `/docs`. Schemas are those of the crate `schemars`, which reads the
-//! attributes of serde and garde. So a route and its description do not differ, and neither do its checks, if lengths of texts
-//! count characters (`#[garde(length(chars, …))]`): without `chars`, garde counts bytes.
+//! `/openapi.json`, and as a page for people at `/docs`. Schemas are those of the crate `schemars`, which reads the attributes
+//! of serde and garde. So a route and its description do not differ, and neither do its checks, if lengths of texts count
+//! characters (`#[garde(length(chars, …))]`): without `chars`, garde counts bytes.
 //!
 //! ```
 //! use highwater::openapi::{OpenApi, api};
@@ -41,7 +41,7 @@
 //! assert!(client.get("/docs").text().starts_with("<!doctype html>"));
 //! ```
 //!
-//! Nothing of it runs for a request: both answers are [`fixed`](crate::fixed).
+//! None of this runs for a request: both answers are [`fixed`](crate::fixed).
 //!
 //! # What cannot be derived
 //!

@@ -1,4 +1,4 @@
-//! What does a handler answer? Each type that it may return says it.
+//! What does a handler answer? Each return type describes itself.
 
 use std::borrow::Cow;
 use std::convert::Infallible;

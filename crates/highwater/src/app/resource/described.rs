@@ -1,4 +1,4 @@
-//! What a document says of a resource.
+//! The description of a resource, for a document.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;

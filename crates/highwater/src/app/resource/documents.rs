@@ -1,4 +1,4 @@
-//! What a document says of the routes of a resource, before they have paths.
+//! The description of the routes of a resource, before they have paths.
 
 use super::handlers::Routes;
 use crate::app::described::{About, Documentation};

@@ -1,4 +1,4 @@
-//! The handlers of a resource: what each of them takes, and how the calls of the resource become answers.
+//! The handlers of a resource: their arguments, and how the results of its methods become answers.
 
 use std::future::Future;
 use std::pin::Pin;

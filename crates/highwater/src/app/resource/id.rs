@@ -1,4 +1,4 @@
-//! What names an item.
+//! Ids of items.
 
 use std::fmt::{Display, Write as _};
 

@@ -1,4 +1,4 @@
-//! Which part of a list, and what it is answered with.
+//! The requested page of a list, and its answer.
 
 use serde::{Deserialize, Serialize};
 

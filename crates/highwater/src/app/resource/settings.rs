@@ -1,4 +1,4 @@
-//! What can be chosen for the routes of a resource.
+//! The settings of the routes of a resource.
 
 /// The choices.
 #[derive(Clone, Copy, Debug)]

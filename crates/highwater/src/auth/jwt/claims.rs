@@ -1,4 +1,4 @@
-//! What handlers learn of a token.
+//! The content of a token, for handlers.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What tokens are signed with.
+//! The keys of signed tokens.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

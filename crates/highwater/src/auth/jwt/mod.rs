@@ -1,8 +1,8 @@
 //! Whom does a signed token name (JWT, RFC 7519)?
 //!
-//! The algorithm is the key's: a token whose header names another one is refused, and so is one with critical extensions
-//! (RFC 7515 §4.1.11), of which none is understood. Each worker remembers the tokens that it has verified, so a signature is verified once per worker.
-//! A remembered token is found by all of its bytes, and its times are looked at with every request.
+//! The algorithm is the key's: a token whose header names another one is refused, and so is a token with critical extensions
+//! (RFC 7515 §4.1.11), none of which is supported. Each worker remembers the tokens that it has verified, so a signature is
+//! verified once per worker. A remembered token is found by all of its bytes, and its times are looked at with every request.
 
 mod claims;
 mod key;

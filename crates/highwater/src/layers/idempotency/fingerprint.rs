@@ -1,7 +1,8 @@
-//! Do two requests ask for the same? By a number of 128 bits.
+//! Are two requests the same? Compared by a number of 128 bits.
 //!
-//! It is FNV-1a with 128 bits, which is the same in every version of the program, since it is kept on disks. It tells requests apart
-//! that differ by accident. A client that makes two requests with one number on purpose only gets its own first answer again.
+//! It is FNV-1a with 128 bits, which is the same in every version of the program, since it is kept on disks. It distinguishes
+//! requests that differ by accident. A client that deliberately makes two requests with the same number only gets its own first
+//! answer again.
 
 const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
 const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

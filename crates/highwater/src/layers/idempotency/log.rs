@@ -1,11 +1,11 @@
-//! Keys on a disk: what a process that was killed knew about them.
+//! Keys on a disk, which survive the end of the process.
 //!
 //! ```text
 //! key is new ─▶ `begun` is durable ─▶ handler ─▶ `answered` is durable ─▶ the client has its answer
 //! ```
 //!
-//! A process that ends before the first arrow has applied nothing. One that ends before the third leaves a key that has begun and
-//! was not answered: nobody knows whether its handler has applied it.
+//! If the process ends before the first arrow, nothing was applied. If it ends before the third, the key has begun and was not
+//! answered: it is unknown whether its handler has applied the request.
 
 use std::sync::Arc;
 use std::time::Duration;

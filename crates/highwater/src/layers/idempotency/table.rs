@@ -1,4 +1,4 @@
-//! Which keys are known, and what became of them?
+//! Which keys are known, and in which state are they?
 //!
 //! ```text
 //!            begin ──▶ under way ──finish──▶ answered ──▶ forgotten, after the lifetime

@@ -1,8 +1,8 @@
 //! The generic cell rate algorithm: may this request pass, and when may the next one?
 //!
-//! A key has one number, the time at which it will have spent nothing (its theoretical arrival time). A request moves it by the
-//! interval at which requests may come; it may not be further ahead of now than the burst allows. It is a leaky bucket
-//! without a timer. Time is an argument, in nanoseconds since any fixed point.
+//! A key has one number, the time at which its full allowance is available again (its theoretical arrival time). A request
+//! moves it by the interval at which requests may come; it may not be further ahead of now than the burst allows. It is a leaky
+//! bucket without a timer. Time is an argument, in nanoseconds since any fixed point.
 
 /// A rate, and how far it may be exceeded at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

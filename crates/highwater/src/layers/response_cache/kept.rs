@@ -1,4 +1,4 @@
-//! What is kept of an answer, for whom, and under which key.
+//! The kept parts of an answer, their key, and the requests that may get them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Has the same been answered a moment ago?
+//! Was the same request answered a moment ago?
 //!
 //! ```text
 //!  request ─▶ kept.rs     may it have a kept answer, and which?

@@ -1,14 +1,14 @@
-//! By how many partitions the commands of a topic are divided.
+//! The number of partitions that the commands of a topic are divided by.
 //!
 //! A todo's commands are in one partition, which its id decides, so that they stay in order. The number of partitions is
-//! part of that decision. So it is stored with the todos when the topic is seen for the first time, and every instance
-//! goes by it, whatever number the topic has later:
+//! part of that decision. So it is stored with the todos when the topic is seen for the first time, and every instance uses
+//! it, whatever number the topic has later:
 //!
 //! | the topic has | |
 //! |---|---|
 //! | as many partitions | all is well |
 //! | more | commands go to the first ones, as before; a warning says how to use all of them |
-//! | fewer: it was made anew | commands are refused until the operator says that nothing of the old topic is missed |
+//! | fewer: it was recreated | commands are refused until the operator confirms that nothing of the old topic is missing |
 //!
 //! `highwater-todos repartition` stores the topic's number, once everything in it is applied.
 

@@ -1,4 +1,4 @@
-//! Until when everything that was acknowledged, by whichever instance, is applied.
+//! Up to which time are the acknowledged commands of all instances applied?
 //!
 //! It looks at the ends of the topic's partitions again and again. Once the workers have committed that far, all that was
 //! acknowledged before the look is applied.

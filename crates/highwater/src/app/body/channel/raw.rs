@@ -1,8 +1,8 @@
-//! How do the bytes of a connection that speaks no HTTP pass without an allocation for each piece?
+//! How do the bytes of an upgraded connection pass without an allocation for each piece?
 //!
-//! Buffers go around: the queue takes a spare one of its thread when bytes come, and whoever has read them gives it back.
-//! A buffer whose bytes are still held elsewhere is not written to; once they are dropped, it is used again. So an idle
-//! connection has none.
+//! Buffers are reused: the queue takes a spare one of its thread when bytes come, and the reader gives it back. A buffer
+//! whose bytes are still held elsewhere is not written to; once they are dropped, it is used again. So an idle connection
+//! has none.
 
 use std::cell::RefCell;
 use std::mem::take;

@@ -6,7 +6,7 @@
 //!   └─ an error, a deadline ┘
 //! ```
 //!
-//! While it is down nobody waits for it: a request asks only where there is a connection that answered the last time.
+//! While it is down, no request waits for it: requests use it only if the connection answered the last time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
