@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 mod bombs;
 mod scenes;
@@ -13,9 +13,10 @@ mod scenes;
 use clap::Parser;
 use highwater::http::{HeaderValue, header};
 use highwater::server::args::{self, ServerArgs};
+use highwater::sse::{Event, LastEventId, Sse};
 use highwater::{
-    Body, BodySender, BodyStream, Bytes, Disconnected, Draining, Error, Handler, Query, Response,
-    Router, Server, StatusCode, Upgraded, WebSocket, blocking, websocket,
+    Body, BodySender, BodyStream, Bytes, Closed, Disconnected, Draining, Error, Handler, Query,
+    Response, Router, Server, StatusCode, Upgraded, WebSocket, blocking, websocket,
 };
 use serde::Deserialize;
 
@@ -72,6 +73,7 @@ fn routes() -> Router {
         .post("/place-whole", (|body: Bytes| body.len().to_string()).concurrency_limit(1))
         .get("/upgrade", || Response::upgrade(HeaderValue::from_static("echo"), echo))
         .get("/events", events)
+        .get("/ticks", ticks)
         .get("/quiet", quiet)
         .get("/learns", learns)
         .post("/hold", hold.body_max(1 << 30))
@@ -292,7 +294,20 @@ async fn events() -> Response {
         .with_header(header::CONTENT_TYPE, HeaderValue::from_static("Text/Event-Stream; x"))
 }
 
-/// The same without saying that these are events.
+/// Numbered events that say when they were sent, in milliseconds since 1970.
+async fn ticks(last: LastEventId) -> Sse {
+    let next = last.number().map_or(0, |last| last + 1);
+    Sse::run(move |mut events| async move {
+        for number in next.. {
+            let sent = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970");
+            events.send(Event::data(sent.as_millis().to_string()).id(number)).await?;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        Ok::<(), Closed>(())
+    })
+}
+
+/// Like [`events`], without saying that these are events.
 async fn quiet() -> Response {
     let ending = Ending::begin();
     let (mut sender, body) = Body::channel();

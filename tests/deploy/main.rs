@@ -12,6 +12,7 @@ mod grafana;
 mod kubernetes;
 mod prometheus;
 mod proxies;
+mod streams;
 
 use std::fs;
 use std::path::PathBuf;

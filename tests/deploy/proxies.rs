@@ -7,10 +7,10 @@ use std::process::{Command, Output};
 use highwater_testkit::{Client, PATIENCE, Process, get, lasting_ports, within};
 use highwater_tests::source;
 
-use crate::{path, server};
+use crate::{path, server, write_certificate};
 
 /// Whether the program is here; says so if it is not.
-fn is_here(program: &str) -> bool {
+pub(crate) fn is_here(program: &str) -> bool {
     let found = Command::new(program).arg("-v").output();
     found.inspect_err(|error| highwater_skip::skip(program, error)).is_ok()
 }
@@ -20,13 +20,13 @@ fn said(output: &Output) -> String {
 }
 
 /// A proxy that a script starts with the configuration that is deployed; stopped when dropped.
-struct Proxy {
-    name: &'static str,
-    port: u16,
+pub(crate) struct Proxy {
+    pub(crate) name: &'static str,
+    pub(crate) port: u16,
 }
 
 impl Proxy {
-    fn start(name: &'static str, upstreams: &[String]) -> Proxy {
+    pub(crate) fn start(name: &'static str, upstreams: &[String]) -> Proxy {
         let proxy = Proxy { name, port: lasting_ports(1) };
         let arguments: Vec<&str> =
             ["start"].into_iter().chain(upstreams.iter().map(String::as_str)).collect();
@@ -45,7 +45,7 @@ impl Proxy {
         assert!(output.status.success(), "{}: {}", self.name, said(&output));
     }
 
-    fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         Client::connect(SocketAddr::from(([127, 0, 0, 1], self.port)))
     }
 }
@@ -93,6 +93,9 @@ fn serves_through(proxy: &Proxy, servers: [Process; 2]) {
         requests(&leaving) > 0.0 && requests(&staying) > 0.0
     });
     assert!(spread, "one server gets everything");
+    // Old health checks name no host.
+    let nameless = proxy.connect().ask("GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(nameless.status, 200, "{}", nameless.text());
     let before = connections(&leaving) + connections(&staying);
     let asked = requests(&leaving) + requests(&staying);
     ask(proxy, 200);
@@ -151,11 +154,6 @@ fn nginx_takes_its_configuration() {
     let config = config.replace("listen 8081;", &format!("listen 127.0.0.1:{status};"));
     let output = check(&config);
     assert!(output.status.success(), "{}", said(&output));
-    let (before, example) = config.split_once("#location /feed {").expect("the example");
-    let (example, after) = example.split_once("#}").expect("its end");
-    let example = format!("location /feed {{{}}}", example.replace('#', ""));
-    let output = check(&format!("{before}{example}{after}"));
-    assert!(output.status.success(), "the example for WebSockets: {}", said(&output));
     let broken = check(&config.replace("least_conn;", "least_con;"));
     assert!(said(&broken).contains("least_con"), "{}", said(&broken));
     assert!(!broken.status.success(), "a slip is seen");
@@ -165,7 +163,11 @@ fn nginx_takes_its_configuration() {
         "least_conn;",
         "proxy_http_version 1.1;",
         // `$host` has no port, and an Origin has: same-origin requests would get 403.
-        "proxy_set_header Host $http_host;",
+        "default $http_host;",
+        "proxy_set_header Host $host_and_port;",
+        // A WebSocket's client may be silent for 30 s until it is pinged.
+        "proxy_read_timeout 45s;",
+        "proxy_max_temp_file_size 0;",
     ] {
         assert!(config.contains(habit), "{habit} is missing");
     }
@@ -219,4 +221,47 @@ fn haproxy_spreads_keeps_and_drains() {
         servers.each_ref().map(|server| format!("{},{}", server.address, server.metrics()));
     let proxy = Proxy::start("haproxy", &upstreams);
     serves_through(&proxy, servers);
+}
+
+/// The block of `docs/tls.md` for this proxy.
+fn recipe(proxy: &str) -> String {
+    let page = fs::read_to_string(source::root().join("docs/tls.md")).expect("it is there");
+    let (_, after) = page.split_once(&format!("\n### {proxy}\n")).expect("its heading");
+    let block = after.split("```").nth(1).expect("its block");
+    block.split_once('\n').expect("a language, and lines").1.to_owned()
+}
+
+/// Purpose: what users copy out of the documentation is taken as it stands, by the versions that distributions have.
+#[test]
+fn the_recipes_are_taken() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    write_certificate(&[certificate.clone(), key.clone()]);
+    let port = lasting_ports(1);
+    let local = |recipe: String, certificate: &str| {
+        assert!(recipe.contains("443 ssl") && recipe.contains("/etc/ssl/example.org.pem"));
+        let recipe = recipe.replace("listen 443 ", &format!("listen 127.0.0.1:{port} "));
+        let recipe = recipe.replace("/etc/ssl/example.org.pem", certificate);
+        recipe.replace("/etc/ssl/example.org.key", &file("key.pem"))
+    };
+    if is_here("nginx") {
+        let servers = local(recipe("nginx"), &file("cert.pem"));
+        let config = format!("pid {};\nevents {{}}\nhttp {{\n{servers}}}\n", file("pid"));
+        fs::write(file("nginx.conf"), config).expect("it is ours");
+        let mut nginx = Command::new("nginx");
+        nginx.args(["-t", "-p", &file(""), "-c", &file("nginx.conf"), "-e", &file("error.log")]);
+        let output = nginx.output().expect("it is here");
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    if is_here("haproxy") {
+        let both = [certificate, key].map(|half| fs::read_to_string(half).expect("it is ours"));
+        fs::write(file("both.pem"), both.concat()).expect("it is ours");
+        fs::write(file("haproxy.cfg"), local(recipe("HAProxy"), &file("both.pem")))
+            .expect("it is ours");
+        let mut haproxy = Command::new("haproxy");
+        let output = haproxy.args(["-c", "-f", &file("haproxy.cfg")]).output().expect("it is here");
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(!said(&output).to_lowercase().contains("warning"), "{}", said(&output));
+    }
 }
