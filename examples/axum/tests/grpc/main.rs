@@ -1,10 +1,11 @@
-//! Does a service of tonic do under `highwater::serve` what it does under tonic's own server? Each check is made there, and on
-//! Highwater over each driver, by prior knowledge and over TLS.
+//! Does a service of tonic do under `highwater::serve` what it does under tonic's own server? Each check is made there, on
+//! Highwater over each driver, by prior knowledge and over TLS, and behind nginx and HAProxy.
 #![forbid(unsafe_code)]
 
 #[path = "../common/mod.rs"]
 mod common;
 mod numbers;
+mod proxied;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -20,6 +21,7 @@ use futures_util::{StreamExt as _, stream};
 use highwater::{PeerCertificates, Pem, Tls};
 use http_body_util::BodyExt as _;
 use numbers::{COUNT_MAX, Number, Numbers, NumbersClient};
+use proxied::Proxy;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::sync::mpsc;
 use tonic::service::Routes;
@@ -107,8 +109,17 @@ async fn ask(mut channel: Channel, request: axum::http::Request<tonic::body::Bod
 
 /// Works with a connection to `server`.
 fn connected(server: &Server, tls: Option<ClientTlsConfig>, work: impl AsyncFnOnce(Channel)) {
+    connected_to(server.address, tls, work);
+}
+
+/// Works with a connection to `address`.
+fn connected_to(
+    address: SocketAddr,
+    tls: Option<ClientTlsConfig>,
+    work: impl AsyncFnOnce(Channel),
+) {
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{}", server.address)).expect("a URI");
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).expect("a URI");
     let endpoint = match tls {
         Some(tls) => endpoint.tls_config(tls).expect("the certificates are right"),
         None => endpoint,
@@ -139,6 +150,13 @@ fn everywhere(check: impl AsyncFn(NumbersClient, Numbers)) {
         let secured = highwater(under, app, Some(certificates.server()));
         let tls = Some(certificates.client());
         connected(&secured, tls, async |channel| work(channel, &numbers).await);
+    }
+    for name in ["nginx", "HAProxy"] {
+        let numbers = Numbers::default();
+        let server = highwater(HIGHWATER[0], Routes::new(numbers.clone()).into_axum_router(), None);
+        let Some(proxy) = Proxy::start(name, server.address, &certificates) else { continue };
+        let tls = Some(certificates.client());
+        connected_to(proxy.address, tls, async |channel| work(channel, &numbers).await);
     }
 }
 
