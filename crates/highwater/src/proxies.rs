@@ -48,8 +48,9 @@ impl TrustedProxies {
     }
 
     /// The address of the client that sent the request with `head`, which came from `peer`: the peer's own, unless that
-    /// is a trusted proxy that names another. Without an address of its own the peer is that of a Unix socket, and
-    /// `None` if it is not trusted or names nobody.
+    /// is a trusted proxy that names another. Without an address of its own the peer is that of a Unix socket: then a
+    /// trusted proxy that it names is the client if it names no other, and `None` is returned if it is not trusted or
+    /// names nobody.
     ///
     /// `X-Forwarded-For` counts if it is there, else `Forwarded`: a proxy that sets only the latter must remove the
     /// former. A name instead of an address (`unknown`, `_hidden`) stands for the proxy that wrote it.
@@ -68,7 +69,7 @@ impl TrustedProxies {
         if !peer.map_or(self.unix, |peer| self.trusts(peer)) {
             return peer;
         }
-        let mut named = Named { proxies: self, client: None };
+        let mut named = Named { proxies: self, client: None, proxy: None };
         if values("x-forwarded-for").next().is_some() {
             let elements = |value: &'v [u8]| value.split(|&byte| byte == b',');
             let elements = values("x-forwarded-for").flat_map(elements);
@@ -76,7 +77,7 @@ impl TrustedProxies {
         } else {
             values("forwarded").for_each(|value| forwarded_for(value, |client| named.add(client)));
         }
-        named.client.or(peer)
+        named.client.or(peer).or(named.proxy)
     }
 }
 
@@ -84,14 +85,21 @@ impl TrustedProxies {
 struct Named<'a> {
     proxies: &'a TrustedProxies,
     client: Option<IpAddr>,
+    /// The nearest trusted proxy: the client if there is no other and the peer has no address.
+    proxy: Option<IpAddr>,
 }
 
 impl Named<'_> {
     /// The next element, behind the others: trusted proxies change nothing, all else is nearer to us.
     fn add(&mut self, address: Option<IpAddr>) {
         match address {
-            Some(address) if self.proxies.trusts(address) => {}
-            nearer => self.client = nearer.map(|address| address.to_canonical()),
+            Some(address) if self.proxies.trusts(address) => {
+                self.proxy = Some(address.to_canonical());
+            }
+            nearer => {
+                self.client = nearer.map(|address| address.to_canonical());
+                self.proxy = None;
+            }
         }
     }
 }
@@ -249,6 +257,10 @@ mod tests {
             ("10.0.0.0/8", named, "nobody"),
             ("unix", "", "nobody"),
             ("unix", "X-Forwarded-For: unknown\r\n", "nobody"),
+            // Whoever asks from the machine of the proxy itself.
+            ("unix,127.0.0.1", "X-Forwarded-For: 127.0.0.1\r\n", "127.0.0.1"),
+            ("unix,10.0.0.0/8", "X-Forwarded-For: unknown, 10.0.0.5, 10.0.0.6\r\n", "10.0.0.6"),
+            ("unix,10.0.0.0/8", "X-Forwarded-For: 10.0.0.5, unknown\r\n", "nobody"),
         ] {
             assert_eq!(client(trusted, "unix", fields), expected, "{trusted}: {fields}");
         }
