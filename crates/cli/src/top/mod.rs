@@ -19,7 +19,7 @@ mod terminal;
 mod units;
 mod watch;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::thread;
@@ -30,6 +30,7 @@ use ureq::http::Uri;
 
 use self::figures::Figures;
 use self::watch::Server;
+use crate::output;
 
 /// More often would be a load of its own; more seldom is not watching.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
@@ -46,7 +47,7 @@ Examples:\n  \
     highwater top http://10.0.0.7:9090 --interval 5s\n  \
     highwater top --once\n  \
     highwater top --json | jq .latency.p99_us\n\n\
-Exit status: 0; 1 if no snapshot could be taken; 2 for a wrong argument.")]
+Exit status: 0; 1 if no snapshot could be taken; 2 for a wrong argument, or if it could not be\nprinted.")]
 pub(crate) struct Args {
     /// The server's metrics port; /metrics is added if it is missing
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:9090", value_parser = address::metrics)]
@@ -71,16 +72,18 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if !args.once && !args.json && io::stdout().is_terminal() {
         return terminal::run(server, args.interval);
     }
-    match snapshot(&server, args.interval) {
-        Ok(figures) if args.json => {
-            print(&format!("{:#}\n", print::json(&server.shown(), &figures)))
-        }
-        Ok(figures) => print(&print::text(&server.shown(), &figures)),
+    let figures = match snapshot(&server, args.interval) {
+        Ok(figures) => figures,
         Err(why) => {
             eprintln!("highwater top: {why}");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
-    }
+    };
+    output::print(&match args.json {
+        true => format!("{:#}\n", print::json(&server.shown(), &figures)),
+        false => print::text(&server.shown(), &figures),
+    });
+    ExitCode::SUCCESS
 }
 
 /// What happens between two pages.
@@ -88,12 +91,4 @@ fn snapshot(server: &Server, interval: Duration) -> Result<Figures, String> {
     let before = server.ask().said?;
     thread::sleep(interval);
     Ok(Figures::between(Some(&before), server.ask().said?))
-}
-
-/// Whoever reads may have read enough.
-fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
 }

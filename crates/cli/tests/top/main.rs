@@ -5,7 +5,7 @@ mod terminal;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use highwater::{Response, Router, Server, ServerConfig, StatusCode};
@@ -65,6 +65,32 @@ fn printed(arguments: &[&str]) -> String {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {complaint}");
     String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Purpose: a snapshot that cannot be written, as on a full disk, is not a success, and the reason is said; but whoever
+/// reads may stop.
+#[test]
+fn what_cannot_be_written_is_said() {
+    let server = served(lasting_ports(2));
+    let url = url(&server);
+    let written_to = |stdout: Stdio, form: &str| {
+        let arguments = ["top", &url, "--interval", "100ms", form];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        command.args(arguments).stdout(stdout).stderr(Stdio::piped());
+        let output = command.spawn().and_then(std::process::Child::wait_with_output);
+        let output = output.expect("the binary under test was built");
+        (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.code())
+    };
+    for form in ["--once", "--json"] {
+        let full =
+            std::fs::OpenOptions::new().write(true).open("/dev/full").expect("this is Linux");
+        let (said, status) = written_to(full.into(), form);
+        assert!(said.contains("standard output: No space left on device"), "{said}");
+        assert_eq!(status, Some(2), "{said}");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        assert_eq!(written_to(writer.into(), form), (String::new(), Some(0)));
+    }
 }
 
 /// What it complains of, with its exit status.
