@@ -112,8 +112,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// Runs the seeds on every core, and stops early once failures pile up.
 fn run_all(first: u64, count: u64, kinds: Kinds) -> (Totals, Vec<Failure>) {
     const FAILURES_MAX: usize = 10;
-    let next = AtomicU64::new(first);
-    let end = first.saturating_add(count);
+    let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(count);
     let mut totals = Totals::default();
     let mut failures: Vec<Failure> = Vec::new();
@@ -124,8 +123,10 @@ fn run_all(first: u64, count: u64, kinds: Kinds) -> (Totals, Vec<Failure>) {
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
                 loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end || sender.send(sim::run_with(seed, kinds)).is_err() {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    // Behind the last seed comes the first.
+                    let seed = first.wrapping_add(at);
+                    if at >= count || sender.send(sim::run_with(seed, kinds)).is_err() {
                         return;
                     }
                 }
@@ -144,7 +145,7 @@ fn run_all(first: u64, count: u64, kinds: Kinds) -> (Totals, Vec<Failure>) {
                 break;
             }
         }
-        next.store(end, Ordering::Relaxed);
+        next.store(count, Ordering::Relaxed);
     });
     progress.finish();
     failures.sort_by_key(|failure| failure.seed);

@@ -60,6 +60,18 @@ fn what_cannot_be_written_is_a_failure() {
     }
 }
 
+/// Purpose: the largest seed is a seed, too: nothing that was not run passes.
+#[test]
+fn the_last_seed_is_run() {
+    let last = u64::MAX.to_string();
+    let arguments: [&[&str]; 2] = [&["--seed", &last], &["--first", &last, "--seeds", "1"]];
+    for arguments in arguments {
+        let output = highwater(&[&["sim", "--json"], arguments].concat());
+        let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(said["passed"], 1, "{arguments:?}: {}", text(&output));
+    }
+}
+
 /// A folder of the test's own, removed when it is dropped.
 struct Folder(PathBuf);
 
