@@ -13,6 +13,8 @@ TODOS_SEEDS ?= 10000
 OVERLOAD ?=
 # Flags for the plans: make bench BENCH='--rounds 2 --only one-user'
 BENCH ?=
+# Goes into the names of the plans' records, for a second build on one day: make bench RECORD=after
+RECORD ?=
 # Flags for the plan beside Kafka's producer test: make bench-kafka KAFKA='--rounds 3'
 KAFKA ?=
 # Flags for the plan of the ingest gateway: make bench-ingest INGEST='--rounds 15'
@@ -107,8 +109,11 @@ fmt: ## Format the code
 	cargo fmt --all
 
 # Runs a plan; the record goes to bench/results, and an existing one is continued. A shorter form has a record of its own.
+# A record is of one build: status 2 says that today's is of another one, among other things.
 bench_run = target/release/highwater bench run bench/plans/$(1).toml --resume \
-  --out bench/results/$$(date +%F)-$(1)$(if $(findstring --quick,$(2)),-quick).json $(or $(2),$(BENCH))
+  --out bench/results/$$(date +%F)-$(1)$(if $(findstring --quick,$(2)),-quick)$(RECORD:%=-%).json $(or $(2),$(BENCH)) \
+  || (status=$$?; [ $$status -ne 2 ] || echo "make: for another record of the same day: make $@ RECORD=NAME" >&2; \
+  exit $$status)
 
 .PHONY: bench-build
 bench-build:
@@ -204,7 +209,7 @@ bench-all: bench-build ## Run every plan but recut, which needs an old build, in
 	cargo build --release --locked -p highwater-example-axum --bin highwater-example-axum --example before
 	@status=0; for plan in $$(basename --suffix=.toml bench/plans/*.toml | grep -vx recut); do \
 	  echo "== $$plan"; \
-	  if grep --quiet '^\[quick\]' bench/plans/$$plan.toml && [ ! -e bench/results/$$(date +%F)-$$plan.json ]; \
+	  if grep --quiet '^\[quick\]' bench/plans/$$plan.toml && [ ! -e bench/results/$$(date +%F)-$$plan$(RECORD:%=-%).json ]; \
 	  then $(call bench_run,$$plan,--quick); \
 	  else $(call bench_run,$$plan); fi || status=1; done; exit $$status
 
