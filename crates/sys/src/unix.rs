@@ -5,15 +5,21 @@
 //! (`rename(2)`): clients find the old socket or the new one, which already listens and has its permissions. Two processes
 //! that start at the same time take turns, by a lock on the directory.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::Listener;
 use crate::call::check;
 use crate::socket::{RawAddr, listen};
+
+/// How long to wait for the lock on a directory, and how often to try: to publish a socket takes less than a millisecond.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// The file of a Unix socket on which this process listens. Dropping it removes the file, unless another process
 /// has put its own socket there.
@@ -26,6 +32,8 @@ pub struct SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        // Without the lock another process could put its own there between the look and the removal.
+        let _lock = lock_directory(&self.path);
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
             // If it cannot be removed, the next server replaces it.
             let _ = fs::remove_file(&self.path);
@@ -52,14 +60,9 @@ pub fn bind_unix(
 }
 
 fn publish(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<(Listener, SocketFile)> {
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let directory_lock = File::open(directory)?;
-    directory_lock.lock()?;
+    let _lock = lock_directory(path)?;
     make_way(path)?;
-    let unpublished = directory.join(format!(".{}", std::process::id()));
+    let unpublished = directory(path).join(format!(".{}", std::process::id()));
     // Of a predecessor with this process id.
     let _ = fs::remove_file(&unpublished);
     let fd = socket()?;
@@ -83,6 +86,26 @@ fn publish(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<(Listener
     let mut listener = Listener::of(fd, backlog);
     listener.set_shared();
     Ok((listener, SocketFile { path: path.to_owned(), identity }))
+}
+
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Takes the turn to change what is at `path`, until it is dropped. Others hold the lock for a moment, or for as long as they
+/// run, to keep systemd-tmpfiles(8) away: after [`LOCK_PATIENCE`] it goes on without.
+fn lock_directory(path: &Path) -> io::Result<File> {
+    let lock = File::open(directory(path))?;
+    let until = Instant::now() + LOCK_PATIENCE;
+    while let Err(TryLockError::WouldBlock) = lock.try_lock()
+        && Instant::now() < until
+    {
+        thread::sleep(LOCK_PAUSE);
+    }
+    Ok(lock)
 }
 
 /// Checks that there is nothing at `path`, or the file of a socket at which nobody listens.
@@ -233,6 +256,19 @@ mod tests {
         let clients: Vec<_> = (0..2).map(|_| make_way(&path)).collect();
         assert!(clients.iter().all(Result::is_err), "{clients:?}");
         drop((listener, file));
+    }
+
+    /// Purpose: a directory that another program has locked, and does not unlock, keeps no server from starting or ending.
+    #[test]
+    fn a_locked_directory_is_no_obstacle() {
+        let directory = Directory::new("locked");
+        let theirs = File::open(&directory.0).expect("it is there");
+        theirs.lock().expect("nobody has locked it");
+        let path = directory.0.join("s");
+        let (listener, file) = bind_unix(&path, None, 16).expect("nothing is there");
+        UnixStream::connect(&path).expect("it listens");
+        drop((listener, file));
+        assert_eq!(directory.names(), [] as [PathBuf; 0]);
     }
 
     /// Purpose: a server that ends does not remove the file of the one that took its place.

@@ -10,6 +10,9 @@ use mio::event::Source;
 use mio::{Interest, Registry, Token};
 use socket2::SockRef;
 
+/// How many bytes one call sends, at most: macOS refuses calls with 2 GiB, and Windows' numbers end at 4 GiB.
+const SEND_MAX: usize = 1 << 30;
+
 /// A listening socket of the standard library.
 pub(crate) enum Plain {
     Tcp(net::TcpListener),
@@ -88,7 +91,7 @@ impl Stream {
 
     /// Sends both parts, or as much of them as there is room for.
     pub(super) fn send(&mut self, parts: [&[u8]; 2]) -> io::Result<usize> {
-        let parts = parts.map(IoSlice::new);
+        let parts = first(parts, SEND_MAX).map(IoSlice::new);
         match self {
             Stream::Tcp(stream) => stream.write_vectored(&parts),
             #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
@@ -151,6 +154,31 @@ impl std::os::fd::AsRawFd for Stream {
         match self {
             Stream::Tcp(stream) => stream.as_raw_fd(),
             Stream::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+/// The first `max` bytes of both parts.
+fn first([a, b]: [&[u8]; 2], max: usize) -> [&[u8]; 2] {
+    let a = &a[..a.len().min(max)];
+    [a, &b[..b.len().min(max - a.len())]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a large send is cut at its bound, and never skips the end of its first part.
+    #[test]
+    fn sends_are_bounded() {
+        for (max, expected) in [
+            (0, ["", ""]),
+            (3, ["hea", ""]),
+            (4, ["head", ""]),
+            (6, ["head", "ta"]),
+            (9, ["head", "tail"]),
+        ] {
+            assert_eq!(first([b"head", b"tail"], max), expected.map(str::as_bytes), "{max}");
         }
     }
 }
