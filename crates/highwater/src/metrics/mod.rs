@@ -34,6 +34,7 @@ mod tally;
 mod totals;
 mod transport;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -371,8 +372,10 @@ impl Server {
 /// without a route.
 fn by_name(endpoints: &[&str]) -> Vec<(String, Vec<usize>)> {
     let mut named: Vec<(String, Vec<usize>)> = Vec::with_capacity(endpoints.len() + 1);
+    let mut places = HashMap::with_capacity(endpoints.len() + 1);
     for (index, &name) in endpoints.iter().chain([&UNMATCHED]).enumerate() {
-        match named.iter_mut().find(|(known, _)| known == name) {
+        let place = *places.entry(name).or_insert(named.len());
+        match named.get_mut(place) {
             Some((_, indices)) => indices.push(index),
             None => named.push((name.to_owned(), vec![index])),
         }
@@ -382,7 +385,13 @@ fn by_name(endpoints: &[&str]) -> Vec<(String, Vec<usize>)> {
 
 /// Whether the server itself has metrics called `name`, or reserves the name.
 fn is_own_name(name: &str) -> bool {
-    let reserved = ["highwater_", "process_", "http_scaling_", "http_request_duration_seconds"];
+    let reserved = [
+        "highwater_",
+        "process_",
+        "http_scaling_",
+        "http_request_duration_seconds",
+        "http_queue_delay_seconds",
+    ];
     let is_reserved = reserved.iter().any(|prefix| name.starts_with(prefix));
     // Highwater's own services are applications, too.
     let is_of_a_service = SERVICES.iter().any(|prefix| name.starts_with(prefix));
