@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use highwater::testing::{Client, Setup};
 use highwater::{
-    BodyStream, Bytes, Cookies, Error, Handler, HeaderMap, Json, Method, Path, PeerAddr, Router,
-    ServerConfig, StatusCode, blocking, layer,
+    BodyStream, Bytes, Cookies, Error, Handler, HeaderMap, HeaderValue, Json, Method, Path,
+    PeerAddr, Response, Router, ServerConfig, StatusCode, blocking, layer,
 };
 use tokio::time::{Instant, interval, sleep, timeout};
 
@@ -287,6 +287,29 @@ fn json_is_sent_as_json() {
     assert_eq!(client.patch_json("/", &5).json::<u64>(), 10);
     assert_eq!(client.post("/", "21").status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     assert_eq!(client.patch("/", "21").status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    // A type that was set is the only one.
+    let types = |headers: HeaderMap| {
+        let types = headers.get_all("content-type").iter();
+        types.map(|value| value.to_str().unwrap_or("?")).collect::<Vec<_>>().join(" and ")
+    };
+    let client = Client::new(Router::new().patch("/", types));
+    let request = || client.request(Method::PATCH, "/");
+    let set = "application/merge-patch+json";
+    assert_eq!(request().header("content-type", set).json(&21).send().text(), set);
+    assert_eq!(request().json(&21).send().text(), "application/json");
+}
+
+/// Purpose: a field's value need not be text (RFC 9110 §5.5): the test gets its bytes, in both versions of HTTP.
+#[test]
+fn values_of_any_bytes() {
+    let latin =
+        || HeaderValue::from_bytes(b"attachment; filename=\"caf\xe9\"").expect("it is allowed");
+    let handler = move || Response::from("x").with_header("content-disposition", latin());
+    let client = Client::new(Router::new().get("/", handler));
+    for answer in [client.get("/"), client.http2().get("/")] {
+        assert_eq!(answer.headers.get("content-disposition"), Some(&latin()));
+        assert_eq!(answer.header("content-disposition"), None, "it is not text");
+    }
 }
 
 /// Purpose: what every request carries is said once, replaced after a login, and left out where a

@@ -21,11 +21,11 @@ use highwater_core::http1::client::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
     pub(crate) status: u16,
-    /// Names in lower case.
-    pub(crate) fields: Vec<(String, String)>,
+    /// Names in lower case; values may be any bytes (RFC 9110 §5.5).
+    pub(crate) fields: Vec<(String, Vec<u8>)>,
     pub(crate) body: Vec<u8>,
     /// The trailers, in the form of the fields.
-    pub(crate) trailers: Vec<(String, String)>,
+    pub(crate) trailers: Vec<(String, Vec<u8>)>,
     /// It ends the connection.
     pub(crate) closes: bool,
 }
@@ -90,7 +90,7 @@ impl Reader {
             match self.reader.next(&mut bytes, asked).map_err(malformed)? {
                 Next::Wait => return Ok(()),
                 Next::Interim(head) if head.status() == 100 => {
-                    check(&head, &owned(head.fields())?)?;
+                    check(&head, &owned(head.fields()))?;
                     self.interims.push(self.answers.len());
                 }
                 Next::Interim(head) => return Err(format!("interim response {}", head.status())),
@@ -114,7 +114,7 @@ impl Reader {
                 }
                 Next::Content(piece) => self.begun.body.extend_from_slice(piece),
                 Next::End(_, trailers) => {
-                    self.begun.trailers = owned(trailers)?;
+                    self.begun.trailers = owned(trailers);
                     self.answers.push(std::mem::take(&mut self.begun));
                 }
                 Next::Raw(piece) => self.raw.get_or_insert_default().extend_from_slice(piece),
@@ -136,26 +136,21 @@ impl Reader {
 
 /// The beginning of the answer that has this head.
 fn heard(head: &Head<'_>) -> Result<Heard, String> {
-    let fields = owned(head.fields())?;
+    let fields = owned(head.fields());
     check(head, &fields)?;
-    let closes = value(&fields, "connection") == Some("close");
+    let closes = value(&fields, "connection") == Some(b"close");
     if head.content() == Content::UntilClose && !closes {
         return Err("no end of the content can be found".into());
     }
     Ok(Heard { status: head.status(), fields, closes, ..Heard::default() })
 }
 
-fn owned(fields: FieldLines<'_>) -> Result<Vec<(String, String)>, String> {
-    let text = |value: &[u8]| std::str::from_utf8(value).map(str::to_owned);
-    let field = |(name, value): (&str, &[u8])| {
-        let name = name.to_ascii_lowercase();
-        text(value).map_err(|_| format!("{name} is not text")).map(|value| (name, value))
-    };
-    fields.iter().map(field).collect()
+fn owned(fields: FieldLines<'_>) -> Vec<(String, Vec<u8>)> {
+    fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.to_vec())).collect()
 }
 
 /// Requirements that a client may not make of a server.
-fn check(head: &Head<'_>, fields: &[(String, String)]) -> Result<(), String> {
+fn check(head: &Head<'_>, fields: &[(String, Vec<u8>)]) -> Result<(), String> {
     let status = head.status();
     if !head.bytes().starts_with(b"HTTP/1.1 ") {
         return Err(format!("{status} in {:?}", head.version()));
@@ -175,8 +170,8 @@ fn check(head: &Head<'_>, fields: &[(String, String)]) -> Result<(), String> {
     Ok(())
 }
 
-fn value<'f>(fields: &'f [(String, String)], name: &str) -> Option<&'f str> {
-    fields.iter().find(|(existing, _)| existing == name).map(|(_, value)| value.as_str())
+fn value<'f>(fields: &'f [(String, Vec<u8>)], name: &str) -> Option<&'f [u8]> {
+    fields.iter().find(|(existing, _)| existing == name).map(|(_, value)| value.as_slice())
 }
 
 #[cfg(test)]
@@ -229,7 +224,7 @@ mod tests {
             let statuses: Vec<u16> =
                 switched.answers().iter().map(|answer| answer.status).collect();
             assert_eq!((statuses, switched.raw()), (vec![200, 405, 101], Some(&b"HTTP/1.1 x"[..])));
-            assert_eq!(switched.answers()[0].trailers, [("a".to_owned(), "b".to_owned())]);
+            assert_eq!(switched.answers()[0].trailers, [("a".to_owned(), b"b".to_vec())]);
             assert!(!switched.is_inside());
         }
         let ends: Vec<usize> = (1..4).map(|count| answers[..count].concat().len()).collect();

@@ -29,6 +29,8 @@ pub struct Events<'c> {
     read: usize,
     /// The line that is coming.
     line: Vec<u8>,
+    /// The last byte was a carriage return.
+    is_after_return: bool,
     /// The event that is coming.
     next: Event,
     has_data: bool,
@@ -79,6 +81,7 @@ impl<'c> Events<'c> {
             source,
             read: 0,
             line: Vec::new(),
+            is_after_return: false,
             next: Event::default(),
             has_data: false,
             come: VecDeque::new(),
@@ -173,10 +176,17 @@ impl<'c> Events<'c> {
         true
     }
 
+    /// A line ends with a line feed, a carriage return, or both.
     fn take(&mut self, byte: u8) {
-        if byte != b'\n' {
-            return self.line.push(byte);
+        let was_return = std::mem::replace(&mut self.is_after_return, byte == b'\r');
+        match byte {
+            b'\n' if was_return => {}
+            b'\n' | b'\r' => self.end_line(),
+            _ => self.line.push(byte),
         }
+    }
+
+    fn end_line(&mut self) {
         let line = String::from_utf8(std::mem::take(&mut self.line)).expect("events are UTF-8");
         let (name, value) = line.split_once(':').unwrap_or((&line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -190,8 +200,10 @@ impl<'c> Events<'c> {
                 self.next.data.push_str(value);
             }
             "event" => self.next.event = value.to_owned(),
-            "id" => self.next.id = value.to_owned(),
-            "retry" => self.retry = value.parse().ok().map(Duration::from_millis),
+            "id" if !value.contains('\0') => self.next.id = value.to_owned(),
+            "retry" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.retry = value.parse().ok().map(Duration::from_millis);
+            }
             _ => {}
         }
     }
@@ -229,5 +241,5 @@ impl Iterator for Events<'_> {
 #[track_caller]
 fn check(status: u16, content_type: &[u8]) {
     assert_eq!(status, 200, "the answer to a request for events");
-    assert!(content_type.starts_with(b"text/event-stream"), "it is no event stream");
+    assert!(content_type.starts_with(b"text/event-stream"), "the answer is not an event stream");
 }

@@ -242,9 +242,9 @@ fn take(event: Event<'_>, streams: &mut BTreeMap<u32, Incoming>) {
     let answer = &mut incoming.answer;
     match event {
         Event::Status(_, status) => answer.status = status,
-        Event::Field(_, name, value) => answer.fields.push((text(name), text(value))),
+        Event::Field(_, name, value) => answer.fields.push((text(name), value.to_vec())),
         Event::Content(_, piece) => answer.body.extend_from_slice(piece),
-        Event::Trailer(_, name, value) => answer.trailers.push((text(name), text(value))),
+        Event::Trailer(_, name, value) => answer.trailers.push((text(name), value.to_vec())),
         Event::End(..) => incoming.is_whole = true,
         Event::Failed(_, failure) => incoming.failure = Some(failure),
         Event::GoAway(..) | Event::Settings => {}
@@ -289,7 +289,8 @@ impl<'c> Stream<'c> {
     pub(super) fn field(&self, name: &str) -> Option<String> {
         self.look(|incoming| {
             let mut fields = incoming.answer.fields.iter();
-            fields.find(|(other, _)| other == name).map(|(_, value)| value.clone())
+            let found = fields.find(|(other, _)| other == name);
+            found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
         })
     }
 

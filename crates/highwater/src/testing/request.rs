@@ -60,15 +60,17 @@ impl<'c> RequestBuilder<'c> {
         self
     }
 
-    /// Sends `value` as JSON.
+    /// Sends `value` as JSON, of the type `application/json` unless `Content-Type` was set.
     ///
     /// # Panics
     /// If it cannot be serialized.
     #[cfg(feature = "json")]
     #[track_caller]
-    pub fn json(self, value: &impl serde::Serialize) -> Self {
+    pub fn json(mut self, value: &impl serde::Serialize) -> Self {
+        let json = HeaderValue::from_static("application/json");
+        self.headers.entry(http::header::CONTENT_TYPE).or_insert(json);
         match serde_json::to_vec(value) {
-            Ok(body) => self.header("content-type", "application/json").body(body),
+            Ok(body) => self.body(body),
             Err(error) => panic!("the value has no JSON: {error}"),
         }
     }

@@ -21,10 +21,10 @@ pub struct Response {
 impl Response {
     #[track_caller]
     pub(super) fn of(heard: &Heard) -> Self {
-        let map = |fields: &[(String, String)]| {
+        let map = |fields: &[(String, Vec<u8>)]| {
             let fields = fields.iter().map(|(name, value)| {
                 let name = HeaderName::try_from(name).expect("the server sends valid names");
-                (name, HeaderValue::try_from(value).expect("the server sends valid values"))
+                (name, HeaderValue::from_bytes(value).expect("the server sends valid values"))
             });
             fields.collect()
         };

@@ -33,6 +33,9 @@ const OUTSIDE: &str = "nothing that the client knows of brings it about within a
      time; if the handler waits for something outside of the test, such as a database or a thread, \
      start the client with `Setup::real_time`";
 
+const RESTLESS: &str = "a handler is always ready to run and sends nothing, so time does not pass: let it wait for what it \
+     needs, or sleep, instead of yielding in a loop";
+
 /// The worker, and everything that moves it.
 pub(super) struct Server {
     worker: Worker<SimDriver>,
@@ -112,8 +115,14 @@ impl Server {
 
     /// Takes turns until nothing more happens without time passing.
     pub(super) fn settle(&mut self) {
+        self.settle_within(REAL_WAIT_MAX);
+    }
+
+    /// The same, where for `most` of real time tasks may be woken and nothing come of it.
+    fn settle_within(&mut self, most: Duration) {
         // What a turn without events commands, because a deadline has passed, shows in the next one.
         let mut quiet_turns = 0;
+        let mut moved = RealInstant::now();
         while quiet_turns < 2 {
             let has_mail = !self.inbox.park_in_driver();
             let events = self.turn();
@@ -121,6 +130,10 @@ impl Server {
             if has_jobs {
                 self.pool.run_deferred();
             }
+            if events > 0 || has_jobs {
+                moved = RealInstant::now();
+            }
+            assert!(moved.elapsed() < most, "{RESTLESS}");
             let is_idle = events == 0 && !self.worker.has_backlog();
             let quiet = is_idle && !has_mail && !has_jobs && self.inbox.park_in_driver();
             quiet_turns = if quiet { quiet_turns + 1 } else { 0 };
@@ -262,4 +275,27 @@ fn can_block_on(runtime: &LocalRuntime) -> bool {
     let answer = catch_unwind(AssertUnwindSafe(|| runtime.block_on(std::future::ready(()))));
     IS_ASKING.set(false);
     answer.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a handler that yields in a loop stops the test with the reason, and does not hang it.
+    #[test]
+    #[should_panic(expected = "instead of yielding in a loop")]
+    fn a_restless_handler_is_named() {
+        async fn restless() {
+            loop {
+                tokio::task::yield_now().await;
+            }
+        }
+        let router = Router::new().get("/", restless);
+        let mut server = Server::start(router, &ServerConfig::default(), None, false);
+        let network = server.network();
+        let link = network.add(1024);
+        network.connect(link);
+        network.say(link, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        server.settle_within(Duration::from_millis(200));
+    }
 }

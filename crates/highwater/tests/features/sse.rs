@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use highwater::sse::{Event, LastEventId, Sse};
 use highwater::testing::Client;
-use highwater::{Closed, Error, Router, State};
+use highwater::{Closed, Error, Response, Router, State};
 use tokio::time::sleep;
 
 /// Events numbered from the one after the last that the client has, one every second.
@@ -195,4 +195,18 @@ fn drains_behind_a_layer() {
     assert!(events.next().is_some());
     client.drain();
     assert!(events.has_ended());
+}
+
+/// Purpose: the testing client reads what a page would (WHATWG HTML §9.2.6): every way to end a line, ids without zeros, and
+/// times that are numbers.
+#[test]
+fn lines_end_in_three_ways() {
+    let stream = "id: 1\r\ndata: a\r\ndata: b\r\n\r\nid: 2\0\rdata: c\r\rretry: +5\nretry: 7\nretry: x\ndata: d\n\n";
+    let handler = move || Response::from(stream).with_content_type("text/event-stream");
+    let client = Client::new(Router::new().get("/", handler));
+    let mut events = client.events("/");
+    let come: Vec<_> = events.by_ref().map(|event| (event.id, event.data)).collect();
+    let expected = [("1", "a\nb"), ("1", "c"), ("1", "d")];
+    assert_eq!(come, expected.map(|(id, data)| (id.to_owned(), data.to_owned())));
+    assert_eq!(events.retry(), Some(Duration::from_millis(7)));
 }
