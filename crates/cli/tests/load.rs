@@ -80,6 +80,50 @@ fn all_end_as(field: &str, address: SocketAddr, arguments: &[&str], status: i32)
     last
 }
 
+/// Purpose: where a run is interrupted while all connections are busy, those are what was missing, and not the client's CPU;
+/// one that is interrupted in its warm-up blames nobody.
+#[test]
+fn an_interruption_blames_nobody_else() {
+    let silent = serve(|mut stream| while read_request(&mut stream) {});
+    let url = format!("http://{silent}/");
+    for (warmup, expected) in [
+        ("0s", "none of 1 connections was free in time"),
+        ("20s", "no request succeeded: the run was interrupted before anything was measured"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        command.args(["load", &url, "--warmup", warmup, "-d", "20s", "-c", "1", "--rate", "200"]);
+        let client = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let client = client.expect("the binary under test was built");
+        std::thread::sleep(Duration::from_millis(1500));
+        let kill = Command::new("kill").args(["-INT", &client.id().to_string()]).status();
+        assert!(kill.expect("kill is everywhere").success());
+        let output = client.wait_with_output().expect("it ends");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains("(interrupted)") && said.contains(expected), "{said}");
+        assert!(!said.contains("on which less else runs"), "{said}");
+    }
+}
+
+/// Purpose: a report that cannot be written, as on a full disk, is not a success, and the reason is said.
+#[test]
+fn a_report_that_cannot_be_written_is_a_failure() {
+    let server = serve(|s| answer(s, "HTTP/1.1 204 No Content\r\n\r\n"));
+    let url = format!("http://{server}/");
+    for form in ["--json", "--quiet"] {
+        let full =
+            std::fs::OpenOptions::new().write(true).open("/dev/full").expect("this is Linux");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        command.args(["load", &url, "--warmup", "0s", "--duration", "100ms", form]);
+        command.stdout(full).stderr(Stdio::piped());
+        let output = command.spawn().and_then(std::process::Child::wait_with_output);
+        let output = output.expect("the binary under test was built");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("standard output: No space left on device"), "{said}");
+        assert_eq!(output.status.code(), Some(2), "{said}");
+    }
+}
+
 /// Purpose: answers of every framing are whole answers.
 #[test]
 fn answers_are_counted() {

@@ -78,7 +78,7 @@ quotes, because a shell would replace them. A mix file has tables of this kind (
 Exit status:
   0  the requested load was generated, and at least one request succeeded
   1  nothing listens, no request succeeded, or the client failed
-  2  a flag is wrong
+  2  a flag is wrong, or the report could not be printed
   3  the figures describe the client: less than 99 % of --rate was sent, or requests failed on
      this machine; with --strict also if a closed loop used 90 % of a core, or the client was late
   4  answers were not what --expect-… or the mix expects

@@ -100,15 +100,20 @@ impl Demand {
         }
     }
 
-    /// Nothing more is sent: what was due before `until` is not sent.
-    pub(crate) fn abandon(&mut self, until: Instant, tally: &mut Tally) {
+    /// Nothing more is sent: what was due before `until` is not sent; for want of a connection, if those are `used_up`.
+    pub(crate) fn abandon(&mut self, until: Instant, used_up: bool, tally: &mut Tally) {
         let Source::Open(schedule) = &mut self.source else { return };
         while schedule.peek() < until {
             let intended = schedule.take();
             tally.due(intended);
-            tally.expired(intended);
+            self.line.push_back(Due { intended, seen: until });
         }
-        self.line.drain(..).for_each(|due| tally.expired(due.intended));
+        for due in self.line.drain(..) {
+            tally.expired(due.intended);
+            if used_up {
+                tally.crowded(due.intended);
+            }
+        }
     }
 
     /// Whether a request waits for a connection.

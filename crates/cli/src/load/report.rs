@@ -1,6 +1,6 @@
 //! Prints the result of a run: a summary for people, or one JSON object.
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{IsTerminal, stdout};
 use std::net::SocketAddr;
 
 use highwater_core::histogram::Histogram;
@@ -13,6 +13,7 @@ use super::run::Outcome;
 use super::tally::{Row, Tally};
 use super::target::Target;
 use super::units::{micros as shown, time};
+use crate::output;
 
 /// The rows of the latency table.
 const QUANTILES: [(&str, f64); 6] = [
@@ -45,8 +46,7 @@ pub(crate) fn print(args: &Args, target: &Shown, outcome: &Outcome) {
         true => format!("{}\n", json(args, target, outcome)),
         false => text(args, target, outcome) + &charts(args, outcome),
     };
-    // A reader that has exited, as `head` may, is not an error.
-    let _ = stdout().write_all(out.as_bytes());
+    output::print(&out);
 }
 
 /// Microseconds at a quantile, to a tenth; 0 if nothing was recorded.

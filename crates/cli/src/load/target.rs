@@ -1,7 +1,8 @@
 //! Which requests are sent, and where?
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
+use std::time::Duration;
 
 use highwater_core::websocket::Kind;
 
@@ -15,6 +16,10 @@ use super::{files, mix, tls, upgrade};
 
 /// Bytes of a file of headers, at most.
 const HEADER_FILE_MAX: usize = 64 * 1024;
+
+/// How many addresses of a host are tried, and how long each.
+const ADDRESSES_MAX: usize = 8;
+const TRY_MAX: Duration = Duration::from_secs(1);
 
 /// Where to connect to, and what to send there.
 #[derive(Debug)]
@@ -164,16 +169,25 @@ fn parse(url: &str, ws: bool) -> Result<Url, String> {
     })
 }
 
-/// The first address of the host that the source addresses, if given, can reach.
+/// The address of the host, of the family of the source addresses, if those are given.
 fn address(url: &Url, args: &Args) -> Result<SocketAddr, String> {
     let found = (url.host.as_str(), url.port)
         .to_socket_addrs()
         .map_err(|error| format!("{}: {error}", url.host))?;
     let source = args.source.as_ref().and_then(|sources| sources.0.first());
-    found
-        .into_iter()
-        .find(|address| source.is_none_or(|source| source.is_ipv4() == address.is_ipv4()))
-        .ok_or_else(|| format!("{}: no address of the family of --source", url.host))
+    let found: Vec<SocketAddr> = found
+        .filter(|address| source.is_none_or(|source| source.is_ipv4() == address.is_ipv4()))
+        .take(ADDRESSES_MAX)
+        .collect();
+    answering(&found).ok_or_else(|| format!("{}: no address of the family of --source", url.host))
+}
+
+/// The first address at which somebody listens, or else the first: `localhost` is IPv6 first, and many servers listen on
+/// 127.0.0.1 only. Where there is no choice, nobody is asked.
+fn answering(found: &[SocketAddr]) -> Option<SocketAddr> {
+    let listens = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY_MAX).is_ok();
+    let first = found.first()?;
+    Some(*found.iter().filter(|_| found.len() > 1).find(listens).unwrap_or(first))
 }
 
 /// A request for each URL.
@@ -259,4 +273,32 @@ fn expect(args: &Args, texts: Texts) -> Result<Expect, String> {
         (None, None) => None,
     };
     Ok(Expect { status: args.expect_status, headers, body })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Purpose: of a name with several addresses the one is loaded at which the server listens; one address is taken as
+    /// it is, so that no server sees a connection that asks nothing.
+    #[test]
+    fn the_address_that_listens_is_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let open = listener.local_addr().expect("it is bound");
+        // Port 0 is nobody's.
+        let closed = SocketAddr::from(([127, 0, 0, 1], 0));
+        for (found, expected) in [
+            (&[closed, open][..], Some(open)),
+            (&[open, closed], Some(open)),
+            (&[closed, closed], Some(closed)),
+            (&[], None),
+        ] {
+            assert_eq!(answering(found), expected, "{found:?}");
+        }
+        while listener.set_nonblocking(true).is_ok() && listener.accept().is_ok() {}
+        assert_eq!(answering(&[open]), Some(open));
+        assert!(listener.accept().is_err(), "nobody asked");
+    }
 }

@@ -132,7 +132,8 @@ impl Outcome {
         let lag = self.tally.lag.quantile(0.99).unwrap_or(0);
         if args.rate.is_some() && u128::from(lag) > LAG_MAX.as_nanos() {
             found.push(format!(
-                "requests were sent up to {} behind schedule (p99), which is in their latencies",
+                "requests were sent up to {} behind schedule (p99): that is in their latencies, and rates count them \
+                 when they were due",
                 micros(lag as f64 / 1e3)
             ));
         }
@@ -210,6 +211,9 @@ impl Outcome {
         let said = all.into_iter().filter(|(count, _)| *count > 0);
         let said: Vec<String> = said.map(|(count, what)| format!("{count} {what}")).collect();
         match said.is_empty() {
+            true if self.interrupted => {
+                "the run was interrupted before anything was measured".to_owned()
+            }
             true => {
                 "nothing was sent in the measured span; the server stalls, or --warmup is too short"
                     .to_owned()

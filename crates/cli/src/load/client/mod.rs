@@ -229,7 +229,7 @@ impl<D: Wire> Client<D> {
     /// Closes every connection, and returns the results. What was due by `now` and not begun was not sent.
     pub(crate) fn finish(mut self, now: Instant) -> Tally {
         let core = &mut self.core;
-        core.demand.abandon(now.min(core.end), &mut core.tally);
+        core.demand.abandon(now.min(core.end), core.is_used_up, &mut core.tally);
         for index in 0..core.connections.len() {
             if matches!(core.connections[index].state, State::Connecting | State::Busy) {
                 core.sent(index as u32, now);
