@@ -18,8 +18,9 @@ use ureq::http::{StatusCode, Uri};
 /// that no longer helps.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The longest answer that is read; a large Kubernetes exporter's page is about 1 MiB.
-pub(crate) const BODY_BYTES_MAX: u64 = 4 << 20;
+/// The longest answer that is read. A server with ten thousand routes has a page of 20 MiB; a large Kubernetes exporter's is
+/// about 1 MiB.
+pub(crate) const BODY_BYTES_MAX: u64 = 32 << 20;
 
 /// A URL as logs and metrics may show it: without possible secrets, which are the user, the
 /// password, and the values of its query.
