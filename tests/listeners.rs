@@ -248,6 +248,37 @@ fn the_manager_is_notified() {
     }
 }
 
+/// Purpose: a manager that wants signs of life gets them from a server without a request, and one that wants none does not.
+#[test]
+fn signs_of_life() {
+    let name = format!("hw-alive-{}", std::process::id());
+    let at = UnixAddr::from_abstract_name(&name).expect("a name");
+    let manager = UnixDatagram::bind_addr(&at).expect("nobody listens there");
+    manager.set_read_timeout(Some(PATIENCE)).expect("an option");
+    let hear = || {
+        let mut heard = [0; 128];
+        let len = manager.recv(&mut heard).expect("the server notifies");
+        String::from_utf8_lossy(&heard[..len]).into_owned()
+    };
+    for wanted in [Some("400000"), None] {
+        let mut command = server(&["--workers", "2", "--listen", "127.0.0.1:0"]);
+        command.env("NOTIFY_SOCKET", format!("@{name}"));
+        if let Some(micros) = wanted {
+            command.env("WATCHDOG_USEC", micros);
+        }
+        let server = Process::start(&mut command);
+        assert_eq!(hear(), "READY=1\n");
+        for _ in 0..wanted.map_or(0, |_| 4) {
+            assert_eq!(hear(), "WATCHDOG=1\n");
+        }
+        server.signal("TERM");
+        let last =
+            std::iter::repeat_with(hear).find(|said| wanted.is_none() || said != "WATCHDOG=1\n");
+        assert_eq!(last.as_deref(), Some("STOPPING=1\n"));
+        server.stop();
+    }
+}
+
 /// Clients that ask all the time, and remember each request that was not answered.
 struct Clients {
     stop: Arc<AtomicBool>,

@@ -287,6 +287,11 @@ impl WorkerMetrics {
         self.busy_nanos.add(nanos(busy));
     }
 
+    /// Turns so far.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.get()
+    }
+
     #[inline]
     fn endpoint(&self, endpoint: u16) -> &Endpoint {
         let unmatched = self.endpoints.len() - 1;

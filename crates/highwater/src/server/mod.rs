@@ -5,6 +5,7 @@
 //!     │        ─▶ listen: sockets;  transport: which driver, and why
 //!     │
 //!     ├──▶ running: until when, and how it ends;  serve: the same in an async main;  supervisor: READY, STOPPING
+//!     │           watchdog: whether every worker has turns
 //!     ├──▶ tls/: certificates, and the seal of connections over rustls
 //!     ├──▶ hooks: what the application does before, beside and after serving
 //!     ├──▶ observer, port: the metrics port
@@ -48,6 +49,7 @@ mod tls;
 #[path = "without_tls.rs"]
 mod tls;
 mod transport;
+mod watchdog;
 mod worker;
 
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]

@@ -21,6 +21,7 @@ use super::stop::Stop;
 use super::supervisor;
 use super::threads::{Watch, Workers};
 use super::tls::Reloader;
+use super::watchdog::Watchdog;
 use crate::admission::{PreparedAdmission, RunningAdmission};
 use crate::logging::FlushAtEnd;
 use crate::metrics::{Metrics, Readiness, Sampler, WorkerMetrics};
@@ -141,11 +142,17 @@ impl Running {
             stopper.wakes(&self.watch.waker);
         }
         supervisor::notify(supervisor::READY);
+        let mut watchdog =
+            supervisor::patience().map(|patience| Watchdog::new(patience, Instant::now()));
         let ask = self.reloader.as_ref().map(|reloader| || reloader.ask());
         let reload = ask.as_ref().map(|ask| ask as &dyn Fn());
         while !self.watch.has_failed() {
             let ends = Ends { reload, ..ends };
-            let Some(stop) = ends.wait(&self.watch.waker, None, false)? else { continue };
+            let spare = watchdog.as_ref().map(|watchdog| watchdog.spare(Instant::now()));
+            let Some(stop) = ends.wait(&self.watch.waker, spare, false)? else {
+                self.watch_workers(watchdog.as_mut());
+                continue;
+            };
             self.drain_timeout = match stop {
                 Stop::Drain => self.drain_timeout,
                 Stop::DrainSoon => self.drain_timeout.min(SOON),
@@ -155,6 +162,19 @@ impl Running {
         }
         supervisor::notify(supervisor::STOPPING);
         self.end(ends)
+    }
+
+    /// Tells the service manager that all workers have turns, if it is time to.
+    fn watch_workers(&self, watchdog: Option<&mut Watchdog>) {
+        let turns = self.counted.iter().map(|worker| worker.turns());
+        let Some(are_alive) = watchdog.and_then(|watchdog| watchdog.look(Instant::now(), turns))
+        else {
+            return;
+        };
+        if are_alive {
+            supervisor::notify(supervisor::ALIVE);
+        }
+        self.workers.wake();
     }
 
     /// Drains and stops.

@@ -1,7 +1,8 @@
 //! What is the service manager told about the server?
 //!
 //! `READY=1` when every worker accepts, and `STOPPING=1` when the drain begins, as `sd_notify(3)` says: datagrams to the
-//! socket that `NOTIFY_SOCKET` names. So `Type=notify` units start what depends on the server only when it serves.
+//! socket that `NOTIFY_SOCKET` names. So `Type=notify` units start what depends on the server only when it serves. And
+//! `WATCHDOG=1` while every worker has turns, for units with `WatchdogSec=`.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,12 +10,28 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 /// Every worker accepts.
 pub(super) const READY: &str = "READY=1\n";
 
 /// The drain has begun.
 pub(super) const STOPPING: &str = "STOPPING=1\n";
+
+/// Every worker has turns.
+pub(super) const ALIVE: &str = "WATCHDOG=1\n";
+
+/// How long the service manager goes without a sign of life, if it wants any (`sd_watchdog_enabled(3)`).
+pub(super) fn patience() -> Option<Duration> {
+    patience_in(|name| env::var(name).ok(), std::process::id())
+}
+
+fn patience_in(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
+    let is_meant = variable("WATCHDOG_PID").is_none_or(|process| process.parse() == Ok(own));
+    let micros =
+        variable("WATCHDOG_USEC")?.parse().ok().filter(|micros| *micros > 0 && is_meant)?;
+    Some(Duration::from_micros(micros))
+}
 
 /// Notifies the service manager, if there is one.
 pub(super) fn notify(state: &str) {
@@ -67,5 +84,24 @@ mod tests {
         let _ = std::fs::remove_file(&path);
         assert!(send(&path.into_os_string(), READY).is_err(), "nobody listens any more");
         assert!(address(OsStr::new("vsock:2:1")).is_err());
+    }
+
+    /// Purpose: only the process that is meant gives signs of life, and only where they are wanted.
+    #[test]
+    fn signs_of_life_are_wanted_of_this_process() {
+        let patience = |variables: &[(&str, &str)]| {
+            let variable = |wanted: &str| {
+                variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).into())
+            };
+            patience_in(variable, 42)
+        };
+        let wanted = ("WATCHDOG_USEC", "1500000");
+        assert_eq!(patience(&[wanted]), Some(Duration::from_millis(1500)));
+        assert_eq!(patience(&[wanted, ("WATCHDOG_PID", "42")]), Some(Duration::from_millis(1500)));
+        assert_eq!(patience(&[wanted, ("WATCHDOG_PID", "41")]), None);
+        for usec in ["", "0", "soon"] {
+            assert_eq!(patience(&[("WATCHDOG_USEC", usec)]), None, "{usec}");
+        }
+        assert_eq!(patience(&[]), None);
     }
 }

@@ -207,7 +207,8 @@ impl Workers {
         Box::new(move || inboxes.iter().for_each(|inbox| inbox.nudge()))
     }
 
-    fn wake(&self) {
+    /// Gives each worker a turn.
+    pub(super) fn wake(&self) {
         self.members.iter().for_each(|member| member.inbox.nudge());
     }
 

@@ -6,5 +6,13 @@ pub(super) const READY: &str = "READY=1\n";
 /// The drain has begun.
 pub(super) const STOPPING: &str = "STOPPING=1\n";
 
+/// Every worker has turns.
+pub(super) const ALIVE: &str = "WATCHDOG=1\n";
+
+/// Nobody wants signs of life.
+pub(super) fn patience() -> Option<std::time::Duration> {
+    None
+}
+
 /// Notifies nobody.
 pub(super) fn notify(_: &str) {}
