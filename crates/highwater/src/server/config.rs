@@ -189,7 +189,7 @@ settings! {
             "I/O interface; auto uses io_uring if the kernel permits it, else epoll; portable works on every system, for development";
 
         pin: Pin = Pin::Auto => choice(),
-            "Whether each worker is pinned to a core; auto pins if there are no more workers than cores";
+            "Whether each worker is pinned to a core; auto pins if there are as many workers as cores, and more than one";
 
         /// Over all workers. The range ends at sixteen times the kernel's default bound of descriptors in a process.
         connections_max: Option<u32> = None => number(1..=1 << 24).optional("what the descriptors allow"),
