@@ -115,7 +115,7 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
         page.single("highwater_worker_failures_total", help, Kind::Counter, failures);
     }
     build(&mut page, metrics);
-    process(&mut page, &Process::read());
+    process(&mut page, &Process::read(&metrics.process_start));
     metrics.registry.write(&mut page);
     page.into_text()
 }

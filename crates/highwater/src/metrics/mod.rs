@@ -86,6 +86,7 @@ struct Inner {
     panics: OnceLock<Arc<AtomicU64>>,
     body_memory: OnceLock<Arc<AtomicU64>>,
     pool: OnceLock<PoolReader>,
+    process_start: process::Start,
     sampled: Mutex<Sampled>,
 }
 
@@ -163,6 +164,7 @@ impl Metrics {
             panics: OnceLock::new(),
             body_memory: OnceLock::new(),
             pool: OnceLock::new(),
+            process_start: process::Start::default(),
             sampled: Mutex::default(),
         }))
     }

@@ -6,6 +6,7 @@
 //! Parsing is separate from reading, so that tests need no particular kernel.
 
 use std::fs;
+use std::sync::OnceLock;
 
 /// Ticks of `/proc/self/stat` in a second: `USER_HZ`, which the kernel's interface fixes at 100 on
 /// every architecture this crate builds for, whatever the timer interrupt's rate.
@@ -26,35 +27,32 @@ pub(super) struct Process {
     pub(super) threads: Option<u64>,
 }
 
+/// When the process started, read once: the boot's time of day moves with each step of the clock, as if the process had been
+/// started again; and `/proc/stat` has a line for each core and a number for each interrupt.
+#[derive(Debug, Default)]
+pub(super) struct Start(OnceLock<Option<f64>>);
+
 impl Process {
-    /// Reads this process's own figures.
-    pub(super) fn read() -> Self {
+    /// Reads this process's own figures; keeps in `start` when it has started.
+    pub(super) fn read(start: &Start) -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
-        let mut process = Process::parse(
-            &text("/proc/self/stat"),
-            &text("/proc/self/status"),
-            &text("/proc/self/limits"),
-            &text("/proc/stat"),
-        );
+        let stat = text("/proc/self/stat");
+        let mut process =
+            Process::parse(&stat, &text("/proc/self/status"), &text("/proc/self/limits"));
         process.open_fds = open_fds();
+        process.start_seconds = *start.0.get_or_init(|| started(&stat, &text("/proc/stat")));
         process
     }
 
-    fn parse(stat: &str, status: &str, limits: &str, system: &str) -> Self {
+    fn parse(stat: &str, status: &str, limits: &str) -> Self {
         let times = Times::parse(stat);
-        let boot: Option<f64> = system
-            .lines()
-            .find_map(|line| line.strip_prefix("btime "))
-            .and_then(|seconds| seconds.trim().parse().ok());
         Process {
             cpu_seconds: times.map(|times| times.cpu_ticks as f64 / TICKS_PER_SECOND),
             resident_bytes: status_field(status, "VmRSS:").map(kibibytes),
             virtual_bytes: status_field(status, "VmSize:").map(kibibytes),
             open_fds: None,
             max_fds: max_fds(limits),
-            start_seconds: times
-                .zip(boot)
-                .map(|(times, boot)| boot + times.start_ticks as f64 / TICKS_PER_SECOND),
+            start_seconds: None,
             threads: status_field(status, "Threads:"),
         }
     }
@@ -77,6 +75,13 @@ impl Times {
         let start_ticks = fields.nth(6)?.parse().ok()?;
         Some(Times { cpu_ticks: user + system, start_ticks })
     }
+}
+
+/// When the process started, in seconds since the epoch.
+fn started(stat: &str, system: &str) -> Option<f64> {
+    let boot = system.lines().find_map(|line| line.strip_prefix("btime "))?;
+    let boot: f64 = boot.trim().parse().ok()?;
+    Some(boot + Times::parse(stat)?.start_ticks as f64 / TICKS_PER_SECOND)
 }
 
 fn status_field(status: &str, name: &str) -> Option<u64> {
@@ -129,7 +134,8 @@ mod tests {
         let status = "Name:\tx\nVmSize:\t    2048 kB\nVmRSS:\t    1024 kB\nThreads:\t5\n";
         let limits = "Limit  Soft Limit  Hard Limit  Units\n\
                       Max open files            1024                 4096                 files\n";
-        let process = Process::parse(stat, status, limits, "cpu 1 2\nbtime 1700000000\n");
+        assert_eq!(started(stat, "cpu 1 2\nbtime 1700000000\n"), Some(1_700_000_042.0));
+        let process = Process::parse(stat, status, limits);
         assert_eq!(
             process,
             Process {
@@ -138,7 +144,7 @@ mod tests {
                 virtual_bytes: Some(2048 * 1024),
                 open_fds: None,
                 max_fds: Some(1024),
-                start_seconds: Some(1_700_000_042.0),
+                start_seconds: None,
                 threads: Some(5),
             }
         );
@@ -147,19 +153,24 @@ mod tests {
     /// Purpose: unknown values are left out.
     #[test]
     fn the_unknown_is_absent() {
-        assert_eq!(Process::parse("", "", "", ""), Process::default());
+        assert_eq!(Process::parse("", "", ""), Process::default());
         let limits = "Max open files            unlimited            unlimited            files\n";
-        assert_eq!(Process::parse("7 (a) S 1", "VmRSS:\n", limits, "btime x"), Process::default());
+        assert_eq!(Process::parse("7 (a) S 1", "VmRSS:\n", limits), Process::default());
+        for (stat, system) in [("7 (a) S 1", "btime 1\n"), ("", "btime x\n"), ("", "")] {
+            assert_eq!(started(stat, system), None, "{stat:?}, {system:?}");
+        }
     }
 
     /// Purpose: on Linux the real files are parsed.
     #[test]
     fn this_process_is_described() {
-        let process = Process::read();
+        let start = Start::default();
+        let process = Process::read(&start);
         assert!(process.resident_bytes.is_some_and(|bytes| bytes > 100 * 1024));
         assert!(process.open_fds.is_some_and(|count| count >= 3));
         assert!(process.threads.is_some_and(|count| count >= 1));
         assert!(process.start_seconds.is_some_and(|seconds| seconds > 1.6e9));
+        assert_eq!(Process::read(&start).start_seconds, process.start_seconds);
         let thread = thread_id().expect("procfs is mounted where the tests run");
         assert!(thread_cpu_nanos(thread).is_some());
     }
