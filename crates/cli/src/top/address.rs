@@ -7,7 +7,7 @@
 use ureq::http::Uri;
 
 /// What else the metrics port serves.
-const SIBLINGS: [&str; 3] = ["livez", "readyz", "scaling"];
+const SIBLINGS: [&str; 4] = ["livez", "readyz", "routes", "scaling"];
 
 const PAGE: &str = "metrics";
 
@@ -64,6 +64,7 @@ mod tests {
             ("http://127.0.0.1:9090/metrics/", "http://127.0.0.1:9090/metrics"),
             ("http://127.0.0.1:9090//metrics", "http://127.0.0.1:9090/metrics"),
             ("http://127.0.0.1:9090/livez", "http://127.0.0.1:9090/metrics"),
+            ("http://127.0.0.1:9090/routes", "http://127.0.0.1:9090/metrics"),
             ("http://127.0.0.1:9090/#top", "http://127.0.0.1:9090/metrics"),
             ("127.0.0.1:9090", "http://127.0.0.1:9090/metrics"),
             ("localhost:9090/scaling", "http://localhost:9090/metrics"),
