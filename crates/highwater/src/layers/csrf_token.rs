@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cookie::CookieJar;
 use http::{Method, StatusCode, header};
 
 use crate::app::cookies::{
-    Cookie, Key, SIGNATURE_BYTES, SameSite, received, set_cookie, signature,
+    Cookie, Key, SIGNATURE_BYTES, SameSite, first_of_each, set_cookie, signature,
 };
 use crate::app::{Error, FromRequest, IntoResponse, Layer, Request, Response};
 use crate::secret::same;
@@ -118,11 +119,16 @@ impl CsrfTokens {
         signature(&self.key, self.cookie(), &format!("{}:{session}{token}", session.len()))
     }
 
-    /// The token of the request's cookie, if it is valid.
+    /// The token of the request's first cookie of that name that is valid: others are of whoever can set cookies for this host.
     fn known(&self, request: &Request<'_>) -> Option<String> {
-        let jar = received(request);
-        let (given, token) = jar.get(self.cookie())?.value().split_at_checked(SIGNATURE_BYTES)?;
-        same(given, self.sign(request, token)).then(|| token.to_owned())
+        let token = |jar: &CookieJar| {
+            let (given, token) =
+                jar.get(self.cookie())?.value().split_at_checked(SIGNATURE_BYTES)?;
+            same(given, self.sign(request, token)).then(|| token.to_owned())
+        };
+        let is_genuine =
+            |jar: &CookieJar, name: &str| name != self.cookie() || token(jar).is_some();
+        token(&first_of_each(request, is_genuine))
     }
 
     fn on_request(&self, request: &Request<'_>) -> ControlFlow<Response> {

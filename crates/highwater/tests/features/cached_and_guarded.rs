@@ -453,6 +453,13 @@ fn forms_repeat_a_token() {
     connection.send(&body);
     let heard = String::from_utf8_lossy(connection.heard()).into_owned();
     assert!(heard.ends_with("\r\n\r\nbye"), "{heard}");
+    // A cookie that somebody else has set in front of it hides nothing.
+    for planted in ["x", "", &*format!("{}{token}", "A".repeat(44))] {
+        let cookies = format!("__Host-csrf={planted}; {cookie}");
+        assert_eq!(send(&client, Some(&cookies), &body, None).text(), "ann", "{planted}");
+        let again = client.request(Method::GET, "/form").header("cookie", &cookies).send();
+        assert_eq!((again.text(), again.header("set-cookie")), (&*token, None), "{planted}");
+    }
     let other = client.get("/form");
     assert_ne!(other.text(), token);
     let foreign = bank(Key::from(&[8; 64])).get("/form");

@@ -227,13 +227,13 @@ pub(crate) fn signature(key: &Key, name: &str, value: &str) -> String {
 
 /// The cookies that a request was sent with. Malformed ones are skipped, and of several with one name the first counts, as in
 /// [`Cookies`](super::Cookies): that is the one of the longest path (RFC 6265 §5.4).
-pub(crate) fn received(request: &Request<'_>) -> cookie::CookieJar {
+fn received(request: &Request<'_>) -> cookie::CookieJar {
     first_of_each(request, |_, _| true)
 }
 
 /// The same, but of several with one name the first counts that is genuine: whoever can set a cookie for another path or for all hosts of
 /// the domain must not hide one of the server's. If none is, it does not matter which counts.
-fn first_of_each(
+pub(crate) fn first_of_each(
     request: &Request<'_>,
     is_genuine: impl Fn(&cookie::CookieJar, &str) -> bool,
 ) -> cookie::CookieJar {
