@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::future::IntoFuture;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZero;
@@ -99,17 +100,20 @@ fn emitted(message: &str) -> Vec<Emitted> {
     all.iter().filter(|event| event.field("message") == Some(message)).cloned().collect()
 }
 
-/// A server whose settings ask for lines, too.
-fn serve(router: Router) -> Running {
-    let config = ServerConfig {
+/// Settings that ask for lines, too.
+fn config() -> ServerConfig {
+    ServerConfig {
         listen: vec![([127, 0, 0, 1], 0).into()],
         metrics: None,
         workers: NonZero::new(1),
         shed: Some(Shed::Accept),
         log: LogFormat::Text,
         ..ServerConfig::default()
-    };
-    Server::new(router).config(config).start().expect("it starts")
+    }
+}
+
+fn serve(router: Router) -> Running {
+    Server::new(router).config(config()).start().expect("it starts")
 }
 
 /// The status of `path`, asked for on a connection of its own.
@@ -147,6 +151,22 @@ fn the_applications_subscriber_hears_of_the_start() {
     assert_eq!(serving.field("docs"), None, "nothing describes it");
     assert_eq!(emitted("admission")[0].field("mechanism"), Some("accept"));
     assert!(!logging::install(LogFormat::Json), "the application's stays");
+}
+
+/// Purpose: that a future has asked a server to stop is logged as a signal is, while it serves and while it starts.
+#[test]
+fn a_future_that_stops_a_server_is_told() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let waits = Router::new().on_start("waits", std::future::pending::<Result<(), Error>>);
+    for router in [Router::new(), waits] {
+        let _alone = collect();
+        let server = Server::new(router).config(config());
+        let served = server.serve().with_graceful_shutdown(std::future::ready(()));
+        runtime.block_on(served.into_future()).expect("it has served");
+        let stopping = emitted("stopping");
+        assert_eq!((stopping.len(), stopping[0].field("signal")), (1, None));
+        assert_eq!(emitted("the drain ends now").len(), 0);
+    }
 }
 
 /// Purpose: whoever starts an application that describes itself is told where to read it.

@@ -69,7 +69,12 @@ impl Ends<'_> {
     /// The requests of other code.
     fn requested(self, is_draining: bool) -> Option<Stop> {
         let requested = self.stopper.and_then(Stopper::requested);
-        requested.filter(|stop| *stop == Stop::Cut || !is_draining)
+        let requested = requested.filter(|stop| *stop == Stop::Cut || !is_draining)?;
+        match is_draining {
+            true => tracing::info!("the drain ends now"),
+            false => tracing::info!("stopping"),
+        }
+        Some(requested)
     }
 }
 
