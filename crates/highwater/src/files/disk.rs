@@ -54,12 +54,13 @@ impl State {
         UnixSeconds(u64::try_from(self.modified.0).unwrap_or_default())
     }
 
-    /// The entity tag of a file in this state. Time and size, so that another copy of the same files has the same tags.
-    /// `kind` keeps those of a file and its compressed siblings apart.
+    /// The entity tag of a file in this state. Not by the time of its content: builds that are to be the same each time give all files
+    /// one, and a file may be replaced within the granularity of the clock; then its inode tells. `kind` keeps those of a file and its
+    /// compressed siblings apart.
     pub(super) fn tag(&self, kind: &str) -> String {
-        let nanoseconds = i128::from(self.modified.0) * 1_000_000_000 + i128::from(self.modified.1);
+        let nanoseconds = i128::from(self.changed.0) * 1_000_000_000 + i128::from(self.changed.1);
         let kind: String = kind.chars().filter(char::is_ascii_alphanumeric).collect();
-        format!("\"{nanoseconds:x}-{:x}-{kind}\"", self.size)
+        format!("\"{nanoseconds:x}-{:x}-{:x}-{kind}\"", self.inode, self.size)
     }
 
     /// Whether the last change is so recent that the clock of the file system may not tell another from it.

@@ -50,7 +50,7 @@ use crate::app::{
     BoxError, Error, IntoResponse, LookedUp, Lookup, Redirect, Request, Response, Router,
 };
 use crate::content::coding::{Coding, Weights};
-use crate::content::media_type;
+use crate::content::{entity_tag, media_type};
 
 /// Larger files are read each time, piece by piece.
 pub const CACHED_FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -76,6 +76,9 @@ const SIBLINGS: [(Coding, &str); 3] =
 /// | for a folder, with a slash at the end | its `index.html`, or 404. There are no listings |
 /// | for a folder that has one, without the slash | 307 to the path with it |
 /// | for anything else | 404: also for every path that leads out of the folder, in any spelling or by a link |
+///
+/// The `ETag` of a file of up to 1 MiB is computed from its content, so copies on other machines have the same one. That of a
+/// larger file is computed from its inode, the time at which the inode was changed, and the size.
 ///
 /// Links are followed if they are relative and stay in the folder. Names that begin with a dot are not served, unless
 /// [`hidden`](StaticFiles::hidden) says so, except below `/.well-known/`. A file that the server may not read, a device or a
@@ -392,7 +395,8 @@ impl Files {
                 Found::Folder | Found::Nothing => break,
             }
             if before == state && content.len() as u64 == state.size {
-                let FileValidators { tag, modified_field: modified, .. } = validators(&state, name);
+                let modified = modified(&state).1;
+                let tag = tag(entity_tag::of_content(&content));
                 let small = Arc::new(Small::new(state, [tag, modified], content));
                 if !state.is_fresh(SystemTime::now()) {
                     self.cache.put(name, Known::File(Arc::clone(&small)));
@@ -444,16 +448,22 @@ impl Files {
     }
 }
 
+/// The validators of a file whose content is not at hand.
 fn validators(state: &State, name: &str) -> FileValidators {
-    // It must not be later than the date of the response (RFC 9110 §8.8.2.1).
-    let modified = state.modified().min(now());
+    let (modified, modified_field) = modified(state);
     let kind = media_type::extension(name).unwrap_or_default();
+    FileValidators { tag: tag(state.tag(kind)), modified, modified_field }
+}
+
+fn tag(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("it is ASCII")
+}
+
+/// When a file was changed, for `Last-Modified`: not later than the date of the response (RFC 9110 §8.8.2.1).
+fn modified(state: &State) -> (UnixSeconds, HeaderValue) {
+    let modified = state.modified().min(now());
     let field = http_date::format(modified);
-    FileValidators {
-        tag: HeaderValue::try_from(state.tag(kind)).expect("it is ASCII"),
-        modified,
-        modified_field: HeaderValue::from_bytes(&field).expect("a date is ASCII"),
-    }
+    (modified, HeaderValue::from_bytes(&field).expect("a date is ASCII"))
 }
 
 fn now() -> UnixSeconds {

@@ -153,7 +153,10 @@ on_each_transport! {
         assert_ne!(first.field("etag"), second.field("etag"));
         // Put back in time, and of the same size: only the inode's change tells.
         write(site.path(), "a.txt", b"six");
-        assert_eq!(get("/a.txt", "br").content, "six");
+        let third = get("/a.txt", "br");
+        assert_eq!(third.content, "six");
+        write(site.path(), "a.txt", b"ten");
+        assert_ne!(third.field("etag"), get("/a.txt", "br").field("etag"));
         write(site.path(), "new", b"renamed");
         fs::rename(site.path().join("new"), site.path().join("a.txt")).expect("the file");
         assert_eq!(get("/a.txt", "br").content, "renamed");
@@ -168,6 +171,30 @@ on_each_transport! {
         assert_eq!(get("/a.txt", "br").content, "renamed");
         fs::remove_file(site.path().join("a.txt")).expect("the file");
         assert_eq!(get("/a.txt", "br").status, 404);
+    }
+
+    /// Purpose: builds that are to be the same each time give all files one time: the tag tells what is different all the same, of small
+    /// files and of large ones, and a copy of a small one has the same tag.
+    fn tags_of_files_with_one_time(transport) {
+        let yesterday = SystemTime::now() - Duration::from_secs(86_400);
+        let site = folder(&[]);
+        let put = |name: &str, content: &[u8]| {
+            write(site.path(), "new", content);
+            let file = fs::File::options().write(true).open(site.path().join("new")).expect("the file");
+            file.set_modified(yesterday).expect("the file is ours");
+            fs::rename(site.path().join("new"), site.path().join(name.trim_start_matches('/'))).expect("the file");
+        };
+        let server = start(Router::new().files("/", StaticFiles::new(site.path())), transport);
+        let large_size = CACHED_FILE_BYTES_MAX as usize + 1;
+        let tag = |path: &str, content: &[u8]| {
+            put(path, content);
+            let answer = ask(server.address(), path, &["Range: bytes=0-0"]);
+            answer.field("etag").expect("a tag").to_owned()
+        };
+        for (one, two) in [(vec![b'a'; 3], vec![b'b'; 3]), (vec![b'a'; large_size], vec![b'b'; large_size])] {
+            assert_ne!(tag("/f", &one), tag("/f", &two), "{} bytes", one.len());
+        }
+        assert_eq!(tag("/f", b"same"), tag("/g", b"same"));
     }
 
     /// Purpose: the root may be a link that a deployment moves on.
