@@ -10,12 +10,17 @@ use crate::app::{Error, IntoResponse, Layer, Request, Response};
 use crate::content::entity_tag;
 use crate::content::precondition::{Validators, Verdict, judge};
 
+/// The size in bytes above which content is not hashed, so that no other request of the worker waits for more than about a
+/// millisecond.
+pub const TAGGED_BYTES_MAX: usize = 1 << 20;
+
 /// Gives content an `ETag`, and answers 304 to clients that already have that content (RFC 9110 §13).
 ///
 /// It looks at `GET` and `HEAD` requests whose answer is 200. Content that is whole gets a strong tag, made from its bytes,
 /// unless the handler has set one. Then `If-None-Match`, `If-Modified-Since` (with the handler's `Last-Modified`),
 /// `If-Match` and `If-Unmodified-Since` are judged in the order of section 13.2.2. A 304 keeps the fields of the 200 except
-/// those that describe content. Streamed content has no tag unless the handler sets one.
+/// those that describe content. Streamed content, and content of more than 1 MiB ([`TAGGED_BYTES_MAX`]), has no tag unless the
+/// handler sets one, such as a version.
 ///
 /// The handler runs in any case; only the transfer to the client is saved. To refuse a `PUT` that is not about the current
 /// state, a handler takes [`Preconditions`](crate::Preconditions).
@@ -43,8 +48,10 @@ pub fn etag() -> Layer {
 
 fn validate(request: &Request<'_>, response: &mut Response) {
     if response.header("etag").is_none()
-        && let Some(tag) = response.body().as_bytes().map(entity_tag::of_content)
+        && let Some(content) = response.body().as_bytes()
+        && content.len() <= TAGGED_BYTES_MAX
     {
+        let tag = entity_tag::of_content(content);
         response.set_header(header::ETAG, HeaderValue::try_from(tag).expect("it is ASCII"));
     }
     answer_conditions(request, response);

@@ -38,7 +38,7 @@ pub use cors::{Cors, cors};
 pub use csrf::{Csrf, csrf};
 #[cfg(feature = "cookies")]
 pub use csrf_token::{CsrfToken, CsrfTokens, csrf_tokens};
-pub use etag::etag;
+pub use etag::{TAGGED_BYTES_MAX, etag};
 pub use idempotency::{Idempotency, IdempotencyKey, idempotency};
 pub use rate_limit::{RateLimit, rate_limit};
 pub use request_id::{RequestIdLayer, request_id};

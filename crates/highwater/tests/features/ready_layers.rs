@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use garde::Validate;
-use highwater::layers::{access_log, csrf, etag, rate_limit, spans};
+use highwater::layers::{TAGGED_BYTES_MAX, access_log, csrf, etag, rate_limit, spans};
 use highwater::server::TransportChoice;
 use highwater::testing::Client;
 use highwater::{Form, Json, Preconditions, Query, Response, Router, StatusCode, Valid, fixed};
@@ -189,6 +189,22 @@ on_each_transport! {
         let many = format!(r#"{{"name":"a","email":"a@b.org","age":20,"pets":[{}]}}"#, vec![r#"{"name":""}"#; 500].join(","));
         assert_eq!(json(&many).content.matches("\"field\"").count(), 100, "the answer is bounded");
     }
+}
+
+/// Purpose: to tag content takes a worker's time, so that of large content is bounded: it gets none, but keeps its handler's.
+#[test]
+fn large_content_is_not_tagged() {
+    let router = Router::new()
+        .layer(etag())
+        .get("/at-most", || vec![b'x'; TAGGED_BYTES_MAX])
+        .get("/more", || vec![b'x'; TAGGED_BYTES_MAX + 1])
+        .get("/own", || ([("etag", "\"1\"")], vec![b'x'; TAGGED_BYTES_MAX + 1]));
+    let client = Client::new(router);
+    assert!(client.get("/at-most").header("etag").is_some());
+    assert_eq!(client.get("/more").header("etag"), None);
+    let known =
+        client.request(highwater::Method::GET, "/own").header("if-none-match", "\"1\"").send();
+    assert_eq!((known.status.as_u16(), known.header("etag")), (304, Some("\"1\"")));
 }
 
 /// Purpose: after a pause a client may come again, when it was told; the clock of tests is the one that counts.
