@@ -9,6 +9,7 @@ use http::{HeaderMap, Method, Uri, Version, request};
 use super::body::BodyStream;
 use super::error::Error;
 use super::extract::FromRequest;
+use super::peer_certificates::PeerCertificates;
 use super::request::{Owned, OwnedRequest, Request};
 use super::request_content::OwnedBody;
 use super::target::Target;
@@ -80,5 +81,8 @@ pub(crate) fn to_parts(request: &Request<'_>) -> Result<request::Parts, Error> {
     parts.version = Version::from_request(request)?;
     parts.headers = HeaderMap::from_request(request)?;
     parts.extensions = request.extensions();
+    if parts.extensions.get::<PeerCertificates>().is_some() {
+        request.note_personal(); // Nobody sees who looks at them from here on.
+    }
     Ok(parts)
 }

@@ -2,6 +2,9 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
+#[cfg(all(feature = "compression", feature = "tower"))]
+use super::coding::Coding;
+
 /// A strong tag of these bytes, with its quotes, the same in every process. It tells content apart that differs by accident; it
 /// need not withstand somebody who makes two contents of one tag on purpose, who could only keep a client from seeing his own.
 pub(crate) fn of_content(content: &[u8]) -> String {
@@ -32,6 +35,20 @@ pub(crate) fn is_coded(one: &[u8], other: &[u8], coding: &str) -> bool {
     let behind = other.strip_suffix(b"\"").and_then(|opened| one.strip_prefix(opened));
     let named = behind.and_then(|rest| rest.strip_prefix(b";")?.strip_suffix(b"\""));
     named == Some(coding.as_bytes())
+}
+
+/// Attached by a compression layer to requests with conditions, whose tags may be those of compressed content.
+#[cfg(all(feature = "compression", feature = "tower"))]
+#[derive(Clone, Copy)]
+pub(crate) struct CodedTags;
+
+/// What [`coded`] has made `tag` of, which may be weak by now, and the coding.
+#[cfg(all(feature = "compression", feature = "tower"))]
+pub(crate) fn uncoded(tag: &[u8]) -> Option<(Vec<u8>, Coding)> {
+    Coding::ALL.into_iter().find_map(|coding| {
+        let behind = [b";", coding.name().as_bytes(), b"\""].concat();
+        Some(([tag.strip_suffix(&*behind)?, b"\""].concat(), coding))
+    })
 }
 
 /// A strong tag of a version, with its quotes: the version itself, or, where that has bytes that no tag may have, one made of

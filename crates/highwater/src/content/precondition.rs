@@ -8,6 +8,8 @@ use highwater_core::time::UnixSeconds;
 use super::coding::{Coding, Weights};
 #[cfg(feature = "compression")]
 use super::entity_tag::is_coded;
+#[cfg(all(feature = "compression", feature = "tower"))]
+use super::entity_tag::uncoded;
 
 /// What tells one state of a resource from another.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,6 +135,24 @@ fn is_compressed(one: &[u8], other: &[u8], by: Option<Fields<'_>>) -> bool {
 #[cfg(not(feature = "compression"))]
 fn is_compressed(_: &[u8], _: &[u8], _: Option<Fields<'_>>) -> bool {
     false
+}
+
+/// A value of the condition `name` of these fields, with the tags of the content itself in place of those of compressed content, where
+/// [`judge`] takes one for the other in a read; `None` if it has none.
+#[cfg(all(feature = "compression", feature = "tower"))]
+pub(crate) fn without_codings(fields: Fields<'_>, name: &str, value: &[u8]) -> Option<Vec<u8>> {
+    let weights = (name == "if-none-match").then(|| Weights::of(fields));
+    let is_accepted = |coding| weights.is_none_or(|weights| weights.of_coding(coding) > 0);
+    let mut is_changed = false;
+    let plain = tags(value).map(|tag| match uncoded(tag) {
+        Some((plain, coding)) if is_accepted(coding) => {
+            is_changed = true;
+            plain
+        }
+        _ => tag.to_vec(),
+    });
+    let plain: Vec<Vec<u8>> = plain.collect();
+    is_changed.then(|| plain.join(&b", "[..]))
 }
 
 /// Whether `If-None-Match` names this tag.

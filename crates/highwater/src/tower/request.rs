@@ -5,6 +5,10 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request};
 
 use super::body::Body;
 use crate::app::{BodyStream, BodyUse, Error, FromRequest, PeerAddr, Request, to_parts};
+#[cfg(feature = "compression")]
+use crate::content::entity_tag::CodedTags;
+#[cfg(feature = "compression")]
+use crate::content::precondition::without_codings;
 
 /// The end of the patterns that services are registered with.
 pub(super) const REST: &str = "/{*rest}";
@@ -62,6 +66,10 @@ impl<const PEER: bool> FromRequest for Incoming<PEER> {
 
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         let mut parts = to_parts(request)?;
+        #[cfg(feature = "compression")]
+        if parts.extensions.remove::<CodedTags>().is_some() {
+            name_own_tags(request, &mut parts.headers);
+        }
         let prefix = prefix_segments(request.matched_path().unwrap_or_default());
         if prefix > 0 {
             parts.uri = below(&parts.uri, prefix)?;
@@ -77,6 +85,20 @@ impl<const PEER: bool> FromRequest for Incoming<PEER> {
         }
         let peer = request.peer_unnoted().map(PeerAddr);
         Ok(Incoming { request: http::Request::from_parts(parts, body), peer, asked })
+    }
+}
+
+/// The tags that a service has given stand in place of those that a compression layer has made of them.
+#[cfg(feature = "compression")]
+fn name_own_tags(request: &Request<'_>, fields: &mut HeaderMap) {
+    for name in [header::IF_MATCH, header::IF_NONE_MATCH] {
+        let http::header::Entry::Occupied(mut values) = fields.entry(&name) else { continue };
+        for value in values.iter_mut() {
+            let plain = without_codings(request.headers(), name.as_str(), value.as_bytes());
+            if let Some(plain) = plain.and_then(|plain| HeaderValue::from_bytes(&plain).ok()) {
+                *value = plain;
+            }
+        }
     }
 }
 
@@ -135,6 +157,88 @@ fn below(uri: &Uri, segments: usize) -> Result<Uri, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A service that answers with the conditions that it sees.
+    #[cfg(all(feature = "compression", feature = "tls"))]
+    #[derive(Clone)]
+    struct Conditions;
+
+    #[cfg(all(feature = "compression", feature = "tls"))]
+    impl tower_service::Service<http::Request<Body>> for Conditions {
+        type Response = http::Response<String>;
+        type Error = std::convert::Infallible;
+        type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+            let fields = request.headers();
+            let values = [header::IF_MATCH, header::IF_NONE_MATCH]
+                .map(|name| fields.get(name).map_or("-", |value| value.to_str().unwrap_or("?")));
+            std::future::ready(Ok(http::Response::new(values.join(" | "))))
+        }
+    }
+
+    /// Purpose: the tags of compressed content are the compression layer's; a service behind one sees its own, as far as the client
+    /// accepts the coding; elsewhere fields stay as they were sent.
+    #[cfg(all(feature = "compression", feature = "tls"))]
+    #[test]
+    fn services_see_their_own_tags() {
+        use crate::app::Router;
+        use crate::layers::compression;
+        use crate::testing::Client;
+
+        let service = || Router::new().nest_service("/", Conditions);
+        let within = Client::new(Router::new().layer(compression()).merge(service()));
+        let without = Client::new(service());
+        for (name, sent, seen) in [
+            ("if-none-match", "\"7;gzip\"", "- | \"7\""),
+            ("if-none-match", "W/\"7;gzip\",\"8\"", "- | W/\"7\", \"8\""),
+            ("if-none-match", "\"7;br\"", "- | \"7;br\""),
+            ("if-none-match", "\"7;lzw\" , \"8\"", "- | \"7;lzw\" , \"8\""),
+            ("if-none-match", "*", "- | *"),
+            ("if-match", "\"7;br\"", "\"7\" | -"),
+            ("if-match", "nothing", "nothing | -"),
+        ] {
+            let ask = |client: &Client| {
+                let asked = client.request(Method::GET, "/").header("accept-encoding", "gzip");
+                asked.header(name, sent).send().text().to_owned()
+            };
+            assert_eq!(ask(&within), seen, "{sent}");
+            assert!(ask(&without).contains(sent), "{sent}");
+        }
+    }
+
+    /// Purpose: a service may look at the certificates of its client, so its answer is for that client alone.
+    #[cfg(all(feature = "compression", feature = "tls"))]
+    #[test]
+    fn answers_to_clients_with_certificates_are_their_own() {
+        use crate::app::{PeerCertificates, Router, layer};
+        use crate::layers::response_cache;
+        use crate::testing::Client;
+
+        let attach = |request: &Request<'_>| {
+            if let Some(leaf) = request.headers().get("x-leaf") {
+                request.insert(PeerCertificates::new([leaf].into_iter()));
+            }
+            Ok::<(), Error>(())
+        };
+        let router = Router::new()
+            .layer(layer::on_request(attach))
+            .layer(response_cache(std::time::Duration::from_secs(60)));
+        let client = Client::new(router.nest_service("/", Conditions));
+        let age = |asked: crate::testing::RequestBuilder<'_>| asked.send().header("age").is_some();
+        for _ in 0..2 {
+            assert!(!age(client.request(Method::GET, "/").header("x-leaf", "ann")));
+        }
+        assert!(!age(client.request(Method::GET, "/")));
+        assert!(age(client.request(Method::GET, "/")));
+    }
 
     /// Purpose: a service sees the path below its prefix, encoded as it came, with its query.
     #[test]

@@ -10,6 +10,8 @@ mod encoder;
 mod stream;
 
 use std::fmt;
+#[cfg(feature = "tower")]
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, StatusCode, header};
@@ -19,6 +21,8 @@ use self::encoder::{Encoder, compress};
 use self::stream::Compressed;
 use crate::app::{Layer, Request, Response};
 use crate::content::coding::{Coding, Weights};
+#[cfg(feature = "tower")]
+use crate::content::entity_tag::CodedTags;
 use crate::content::entity_tag::coded;
 use crate::content::precondition::is_known;
 use crate::layers::cache_control;
@@ -58,7 +62,7 @@ type Test = dyn Fn(&Request<'_>, &Response) -> bool + Send + Sync;
 /// Responses that may be compressed have `Vary: Accept-Encoding`, whether they are compressed or not. The coding is appended to
 /// a strong `ETag` (`"7;gzip"` for `"7"`), and `Accept-Ranges` is removed. When a client sends such a tag back in `If-Match` or
 /// `If-None-Match`, [`Preconditions`](crate::Preconditions), [`etag`](super::etag), the response cache, resources and static
-/// files read it as the tag of the content.
+/// files read it as the tag of the content, and `tower` services see that tag.
 ///
 /// It does not cover [`fixed`](crate::fixed) answers, unless you write `Layer::from(compression()).everywhere()`. Add it
 /// before layers that make content or tags, so that it is outside of them.
@@ -273,7 +277,16 @@ fn set_tag(response: &mut Response, tag: &[u8]) {
 
 impl From<Compression> for Layer {
     fn from(compression: Compression) -> Layer {
-        Layer::new().on_response(move |request: &Request<'_>, response: &mut Response| {
+        let layer = Layer::new();
+        #[cfg(feature = "tower")]
+        let layer = layer.on_request(|request: &Request<'_>| {
+            let fields = request.headers();
+            if ["if-match", "if-none-match"].iter().any(|name| fields.get(name).is_some()) {
+                request.insert(CodedTags);
+            }
+            ControlFlow::<Response>::Continue(())
+        });
+        layer.on_response(move |request: &Request<'_>, response: &mut Response| {
             compression.on_response(request, response);
         })
     }
