@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use highwater::cookies::Key;
 use highwater::header::{CACHE_CONTROL, HeaderValue};
-use highwater::layers::{CsrfToken, csrf_tokens, etag, response_cache};
+use highwater::layers::{CsrfToken, csrf_tokens, etag, rate_limit, request_id, response_cache};
 use highwater::proxies::TrustedProxies;
 use highwater::testing::{Client, Response as Answer};
 use highwater::{
-    Error, Form, FromRequest, Method, PeerAddr, PeerCertificates, Request, Response, Router,
-    StatusCode, routing,
+    BodyStream, Error, Form, FromRequest, Method, PeerAddr, PeerCertificates, Request, Response,
+    Router, StatusCode, routing,
 };
 use serde::Deserialize;
 use tokio::sync::oneshot;
@@ -89,6 +89,50 @@ fn what_is_not_for_everybody_is_not_kept() {
     assert_eq!(fresh.header("cache-control", "no-cache").send().header("age"), None);
     assert!(client.get("/").header("age").is_some());
     assert_eq!(client.post("/", "").header("age"), None);
+}
+
+/// Purpose: an answer that comes from another cache is as old as that says, and the fields that a layer within has set for one request are
+/// nobody else's.
+#[test]
+fn what_answers_bring_with_them() {
+    let page = |age: highwater::RawQuery| {
+        let age = age.0.unwrap_or_default();
+        Response::from("page").with_header("cache-control", "max-age=30").with_header("age", age)
+    };
+    let router = Router::new().layer(response_cache(MINUTE)).layer(request_id());
+    let client = Client::new(router.layer(rate_limit(9, MINUTE)).get("/", page));
+    let age = |target| client.get(target).header("age").map(str::to_owned);
+    assert_eq!(age("/?20").as_deref(), Some("20"));
+    client.advance(Duration::from_secs(9));
+    let kept = client.get("/?20");
+    assert_eq!((kept.header("age"), kept.header("x-request-id")), (Some("29"), None));
+    assert_eq!(kept.header("ratelimit"), None);
+    client.advance(Duration::from_secs(1));
+    assert_eq!(age("/?20").as_deref(), Some("20"), "it was kept for ten seconds");
+    for _ in 0..2 {
+        assert!(client.get("/?30").header("x-request-id").is_some(), "it is stale already");
+    }
+}
+
+/// Purpose: content of a request is a part of what it asks for, which the key does not have: neither is its answer kept, nor does it get
+/// one that was.
+#[test]
+fn requests_with_content_pass_by() {
+    let router = Router::new().layer(response_cache(MINUTE)).get("/", |query: String| query);
+    let router = router.get("/later", async |mut query: BodyStream| {
+        let piece = query.next().await.transpose().expect("it arrives").unwrap_or_default();
+        String::from_utf8_lossy(&piece).into_owned()
+    });
+    let client = Client::new(router);
+    for path in ["/", "/later"] {
+        let ask = |body: &str| client.request(Method::GET, path).body(body.to_owned()).send();
+        assert_eq!(ask("a").text(), "a");
+        let other = ask("b");
+        assert_eq!((other.text(), other.header("age")), ("b", None), "{path}");
+        assert_eq!(client.get(path).text(), "", "{path}");
+        assert_eq!(client.get(path).header("age"), Some("0"), "{path}");
+        assert_eq!(ask("c").text(), "c", "{path}");
+    }
 }
 
 /// Purpose: an answer is as old as its request, so a slow one that was begun before replaces neither a newer one nor what was

@@ -85,6 +85,8 @@ impl Kept {
         for (name, value) in &self.fields {
             response.append_header(name.clone(), value.clone());
         }
+        let before = self.fields.iter().find(|(name, _)| *name == header::AGE);
+        let age = age.saturating_add(age_of(before.map(|(_, value)| value.as_bytes())));
         response.set_header(header::AGE, HeaderValue::from(age.as_secs()));
         etag::answer_conditions(request, &mut response);
         response
@@ -101,7 +103,9 @@ pub(super) fn key(request: &Request<'_>) -> Option<String> {
     let is_own = OWN.iter().any(|name| fields.get(name).is_some());
     let is_secret = cache_control::has(fields.get_all("cache-control"), &["no-store"]);
     let is_read = matches!(request.method(), Method::GET | Method::HEAD);
-    (is_read && !is_own && !is_secret).then(|| key_of_target(request))
+    // Content is a part of what is asked for; that of a stream has not arrived yet.
+    let is_bare = request.body().is_some_and(<[u8]>::is_empty);
+    (is_read && is_bare && !is_own && !is_secret).then(|| key_of_target(request))
 }
 
 /// Whether the client wants an answer that is made for it; that may be kept for others (RFC 9111 §5.2.1.4).
@@ -141,10 +145,18 @@ fn own_times(response: &Response) -> Times {
         // What is not a date is in the past (section 5.3).
         Some(Duration::from_secs(date.map_or(0, |date| date.0.saturating_sub(now))))
     };
-    let lifetime = of("s-maxage").or_else(|| of("max-age")).or_else(expires);
+    let age = age_of(response.header("age"));
+    let lifetime = of("s-maxage").or_else(|| of("max-age"));
+    let lifetime = lifetime.map(|lifetime| lifetime.saturating_sub(age)).or_else(expires);
     let strict = &["must-revalidate", "proxy-revalidate", "s-maxage"];
     let stale = if cache_control::has(control(), strict) { Duration::ZERO } else { Duration::MAX };
     Times { lifetime: lifetime.unwrap_or(Duration::MAX), stale }
+}
+
+/// How old an answer was when its handler got it, from another cache (RFC 9111 §5.1).
+fn age_of(field: Option<&[u8]>) -> Duration {
+    let text = field.and_then(|value| std::str::from_utf8(value).ok());
+    Duration::from_secs(text.and_then(|text| text.trim().parse().ok()).unwrap_or_default())
 }
 
 /// The content of an answer that may be given to others.
@@ -163,8 +175,12 @@ fn is_for_everybody(response: &Response) -> bool {
         && !cache_control::has(control, &["private", "no-store", "no-cache"])
 }
 
+/// Fields that layers within the cache have set for the client of one request.
+const OF_ONE_REQUEST: &[&str] = &["ratelimit", "x-request-id"];
+
 fn fields(response: &Response) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-    response.headers().filter_map(|(name, value)| {
+    let kept = response.headers().filter(|(name, _)| !OF_ONE_REQUEST.contains(name));
+    kept.filter_map(|(name, value)| {
         HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_bytes(value).ok())
     })
 }

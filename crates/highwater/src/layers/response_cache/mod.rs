@@ -28,11 +28,13 @@ const RENEWAL_MAX: Duration = Duration::from_secs(5);
 /// The cache keeps whole answers of at most 1 MiB, with status 200, to `GET`; they also answer `HEAD`. These are not cached,
 /// because they may be private to one client:
 ///
+/// - requests with content;
 /// - requests with `Authorization`, `Cookie`, `Range`, `If-Match`, `If-Unmodified-Since`, or `Cache-Control: no-store`;
 /// - answers with `Set-Cookie`, `Vary`, or `Cache-Control: private`, `no-store` or `no-cache`;
 /// - answers of handlers that take a `CsrfToken`, [`PeerAddr`](crate::PeerAddr) or
 ///   [`PeerCertificates`](crate::PeerCertificates), or that call [`Request::peer`](crate::Request::peer) or
-///   [`Request::client`](crate::Request::client), also in inner layers.
+///   [`Request::client`](crate::Request::client), also in inner layers;
+/// - answers of `tower` services, and of handlers in `tower` layers, to clients with certificates, which these may have read.
 ///
 /// An answer that depends on anything else, such as the scheme, or a value that a layer has attached for an
 /// [`Extension`](crate::Extension), needs `Vary` or `Cache-Control: private`; otherwise all clients get it.
