@@ -8,7 +8,7 @@ use futures_core::Stream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::KEEP_ALIVE;
+use super::{BUFFER_MAX, KEEP_ALIVE};
 use crate::app::{BodyStream, BoxError, Content, Draining, Finish, GuardedFuture, WorkerContext};
 
 /// The comment that keeps a silent connection alive.
@@ -17,7 +17,18 @@ const COMMENT: bytes::Bytes = bytes::Bytes::from_static(b":\n\n");
 /// What a source of events yields.
 type Piece = Result<bytes::Bytes, BoxError>;
 
-type Drained = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// How a stream learns of the drain: at a look, and by being woken.
+struct Drain {
+    draining: Draining,
+    begun: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Drain {
+    fn new(draining: Draining) -> Drain {
+        let signal = draining.clone();
+        Drain { draining, begun: Box::pin(async move { signal.begun().await }) }
+    }
+}
 
 /// A stream of events as content.
 pub(super) struct Bytes {
@@ -27,8 +38,10 @@ pub(super) struct Bytes {
     /// When something was sent last. The timer follows when it fires.
     sent_at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Ready when the server drains.
-    drained: Option<Drained>,
+    drain: Option<Drain>,
+    /// How many bytes may still follow once the server drains: as much as may wait for a slow client. A source that always has a
+    /// next event would not end otherwise.
+    last_bytes: usize,
     has_ended: bool,
 }
 
@@ -39,7 +52,8 @@ impl Bytes {
             silence: KEEP_ALIVE,
             sent_at: None,
             timer: None,
-            drained: None,
+            drain: None,
+            last_bytes: BUFFER_MAX,
             has_ended: false,
         }
     }
@@ -48,11 +62,23 @@ impl Bytes {
         self.silence = silence;
     }
 
-    fn is_drained(&mut self, context: &mut Context<'_>) -> bool {
-        if self.drained.is_none() {
-            self.drained = WorkerContext::draining().map(ready_at);
+    fn drain(&mut self) -> Option<&mut Drain> {
+        if self.drain.is_none() {
+            self.drain = WorkerContext::draining().map(Drain::new);
         }
-        self.drained.as_mut().is_some_and(|drained| drained.as_mut().poll(context).is_ready())
+        self.drain.as_mut()
+    }
+
+    fn is_drained(&mut self, context: &mut Context<'_>) -> bool {
+        self.drain().is_some_and(|drain| drain.begun.as_mut().poll(context).is_ready())
+    }
+
+    /// Whether a piece of so many bytes is the last one, since the server drains.
+    fn is_last(&mut self, bytes: usize) -> bool {
+        if self.drain().is_some_and(|drain| drain.draining.has_begun()) {
+            self.last_bytes = self.last_bytes.saturating_sub(bytes.max(1));
+        }
+        self.last_bytes == 0
     }
 
     /// Whether a comment is due.
@@ -83,7 +109,10 @@ impl Stream for Bytes {
             return Poll::Ready(None);
         }
         if let Poll::Ready(next) = this.source.as_mut().poll_next(context) {
-            this.has_ended = !matches!(next, Some(Ok(_)));
+            this.has_ended = match &next {
+                Some(Ok(piece)) => this.is_last(piece.len()),
+                _ => true,
+            };
             this.note_sent();
             return Poll::Ready(next);
         }
@@ -102,12 +131,8 @@ impl Stream for Bytes {
 
 impl Content for Bytes {
     fn ends_with(mut self: Pin<&mut Self>, draining: Draining) {
-        self.drained = Some(ready_at(draining));
+        self.drain = Some(Drain::new(draining));
     }
-}
-
-fn ready_at(draining: Draining) -> Drained {
-    Box::pin(async move { draining.begun().await })
 }
 
 /// A stream whose items are converted.

@@ -1,6 +1,8 @@
 //! Server-sent events, as applications use them: in process, with time under control.
 
 use std::cell::Cell;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,10 +11,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
+use highwater::server::TransportChoice;
 use highwater::sse::{Event, LastEventId, Sse};
 use highwater::testing::Client;
-use highwater::{Closed, Error, Response, Router, State};
+use highwater::{Body, Bytes, Closed, Draining, Error, Response, Router, State};
 use tokio::time::sleep;
+
+use crate::served::{HANG, start};
+use crate::transports::on_each_transport;
 
 /// Events numbered from the one after the last that the client has, one every second.
 async fn ticks(last: LastEventId) -> Sse {
@@ -209,4 +215,66 @@ fn lines_end_in_three_ways() {
     let expected = [("1", "a\nb"), ("1", "c"), ("1", "d")];
     assert_eq!(come, expected.map(|(id, data)| (id.to_owned(), data.to_owned())));
     assert_eq!(events.retry(), Some(Duration::from_millis(7)));
+}
+
+/// Always has another piece, until it is told to end.
+struct Flood(Option<Draining>);
+
+impl Flood {
+    fn next<T>(&self, piece: T) -> Poll<Option<T>> {
+        let ends = self.0.as_ref().is_some_and(Draining::has_begun);
+        Poll::Ready((!ends).then_some(piece))
+    }
+}
+
+struct Events(Flood);
+
+impl Stream for Events {
+    type Item = Event;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.0.next(Event::data("x".repeat(1000)))
+    }
+}
+
+struct Pieces(Flood);
+
+impl Stream for Pieces {
+    type Item = Result<Bytes, Closed>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.next(Ok(Bytes::from(vec![b'x'; 1000])))
+    }
+}
+
+on_each_transport! {
+    /// Purpose: a drain reaches a source that never waits: events end by themselves after a bounded rest, content when it looks.
+    fn drains_without_a_pause(transport) {
+        let body = |draining: Draining| Body::stream(Pieces(Flood(Some(draining))));
+        let router = Router::new().get("/events", || Sse::new(Events(Flood(None)))).get("/body", body);
+        let mut server = start(router, transport);
+        let begun = ["/events", "/body"].map(|path| {
+            let mut stream = TcpStream::connect(server.address()).expect("it listens");
+            stream.set_read_timeout(Some(HANG)).expect("it is open");
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").expect("it is open");
+            stream.read_exact(&mut [0; 10_000]).expect("it has begun");
+            stream
+        });
+        let readers = begun.map(|mut stream| {
+            std::thread::spawn(move || {
+                let (mut piece, mut end) = (vec![0; 65_536], Vec::new());
+                loop {
+                    match stream.read(&mut piece) {
+                        Ok(0) => return end,
+                        Ok(count) => end = piece[count.saturating_sub(5)..count].to_vec(),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        });
+        server.stop().expect("it has served");
+        for reader in readers {
+            assert!(reader.join().expect("it has read").ends_with(b"\r\n"), "it is whole");
+        }
+    }
 }
