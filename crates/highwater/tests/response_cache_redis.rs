@@ -116,6 +116,8 @@ impl Drop for Redis {
 #[derive(Clone, Default)]
 struct Service {
     calls: Arc<AtomicU32>,
+    /// How many slow answers were begun, and how many may end.
+    slow: Arc<[AtomicU32; 2]>,
 }
 
 impl Service {
@@ -141,6 +143,19 @@ impl Service {
             };
             response.with_header("etag", "\"1\"").with_header("x-calls", calls.to_string())
         };
+        let counts = Arc::clone(&self.slow);
+        let race = blocking(move |headers: HeaderMap| {
+            if !headers.contains_key("x-slow") {
+                return "new";
+            }
+            let [begun, ended] = &*counts;
+            let number = begun.fetch_add(1, Ordering::Relaxed) + 1;
+            while ended.load(Ordering::Relaxed) < number {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            "old"
+        });
+        let router = router.get("/race", race).post("/race", || "changed");
         let router = router.get("/slow", slow).get("/tagged", tagged);
         Setup::new(router).real_time().start()
     }
@@ -257,6 +272,39 @@ fn answers_age_and_are_outdated() {
     let fresh = one.request(Method::GET, "/").header("cache-control", "no-cache").send();
     assert!(!is_kept(&fresh) && fresh.text() != kept_one);
     eventually("the fresh answer", || two.get("/").text() == fresh.text());
+}
+
+/// Purpose: a slow answer that was begun before replaces neither a newer one nor what was changed meanwhile, whichever instance gave
+/// that.
+#[test]
+fn slow_answers_are_old() {
+    let Some(redis) = Redis::start() else { return };
+    let service = Service::default();
+    let cache = || response_cache(MINUTE).redis(redis.store());
+    let two = service.instance(cache());
+    kept(&two);
+    for (number, is_change) in [(1, false), (2, true)] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let one = service.instance(cache());
+                kept(&one);
+                let asked = one.request(Method::GET, "/race").header("x-slow", "1");
+                let slow = asked.header("cache-control", "no-cache").send();
+                assert_eq!(slow.text(), "old");
+                // What it stores is stored before this.
+                let own = one.request(Method::GET, "/").header("cache-control", "no-cache").send();
+                eventually("a later answer", || one.get("/").text() == own.text());
+            });
+            let [begun, ended] = &*service.slow;
+            eventually("a slow request", || begun.load(Ordering::Relaxed) == number);
+            match is_change {
+                true => assert_eq!(two.post("/race", "").text(), "changed"),
+                false => eventually("a newer answer", || is_kept(&two.get("/race"))),
+            }
+            ended.store(number, Ordering::Relaxed);
+        });
+        assert_eq!(two.get("/race").text(), "new");
+    }
 }
 
 /// Purpose: a HEAD does not take the turn to renew, and a 304 renews the kept answer, for which Redis has the content.

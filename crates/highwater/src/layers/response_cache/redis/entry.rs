@@ -4,7 +4,8 @@
 //!  keep_ms u64 │ fresh_ms u64 │ fields u16 │ (name u16, value u16, their bytes) × fields │ content u32 │ content
 //! ```
 //!
-//! Integers are big-endian. Anything else is not an entry, such as a truncated value, or one of another program.
+//! A target that was changed has only `keep_ms` for a while. Integers are big-endian. Anything else is not an entry, such as a
+//! truncated value, or one of another program.
 
 use std::time::Duration;
 

@@ -34,6 +34,10 @@ const WRITE: Duration = Duration::from_secs(1);
 /// The pause after a connection that failed: the first, doubled up to the second.
 const PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
+/// For how long a change of a target is known to answers that were begun before it: at most that of a kept answer. A guess: no
+/// handler whose answer is worth keeping takes longer. It bounds what changed targets take.
+const CHANGE_MS: u64 = 60_000;
+
 /// Requests that wait for Redis; further ones do not ask. A guess: what one connection answers in the usual deadline is
 /// more, so only a server that hangs has so many.
 const READS_MAX: usize = 1024;
@@ -50,6 +54,10 @@ pub(super) enum Found {
     /// The handler has to run: there is none, or Redis did not say in time.
     Nothing,
 }
+
+/// When a request came, by Redis' clock: milliseconds since 1970. What its handler reads is at least as new.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun(u64);
 
 /// The way to Redis. Dropping it ends its thread.
 pub(super) struct Link {
@@ -158,39 +166,61 @@ impl Link {
     }
 
     /// Looks for an answer, at most until the deadline. `may_renew`: the request can renew it.
-    pub(super) async fn find(&self, key: &str, times: Times, may_renew: bool) -> Found {
+    pub(super) async fn find(
+        &self,
+        key: &str,
+        times: Times,
+        may_renew: bool,
+    ) -> (Found, Option<Begun>) {
         let counters = &self.shared.counters;
         let key = key.to_owned();
         let found = self.ask(move |connection| find(connection, key, times, may_renew)).await;
         match &found {
-            Some(Found::Kept(kept, age)) if *age < kept.times.lifetime => counters.hit.increment(),
-            Some(Found::Kept(..)) => counters.stale.increment(),
-            Some(Found::Stale(_) | Found::Nothing) => counters.miss.increment(),
+            Some((Found::Kept(kept, age), _)) if *age < kept.times.lifetime => {
+                counters.hit.increment();
+            }
+            Some((Found::Kept(..), _)) => counters.stale.increment(),
+            Some((Found::Stale(_) | Found::Nothing, _)) => counters.miss.increment(),
             None => counters.failed.increment(),
         }
-        found.unwrap_or(Found::Nothing)
+        found.map_or((Found::Nothing, None), |(found, begun)| (found, Some(begun)))
     }
 
-    /// Removes an answer, which is outdated; waits for that at most until the deadline. If Redis does not do it, the answer stays until its
-    /// time is over.
-    pub(super) async fn forget(&self, key: &str) {
-        let mut removed = ::redis::cmd("DEL");
-        removed.arg(key).arg(renewing(key));
-        self.delete(removed).await;
+    /// Now, if Redis says so until the deadline.
+    pub(super) async fn now(&self) -> Option<Begun> {
+        let now = async |mut connection: MultiplexedConnection| {
+            ::redis::cmd("TIME").query_async(&mut connection).await
+        };
+        self.ask(now).await.map(Begun::at)
+    }
+
+    /// Removes an answer, which is outdated, and for a while refuses those to requests that are under way, which may be, too; waits for
+    /// that at most until the deadline. If Redis does not do it, the answer stays until its time is over.
+    pub(super) async fn forget(&self, key: &str, times: Times) {
+        let mark_ms = keep_ms(times).min(CHANGE_MS);
+        let mut changed = ::redis::pipe();
+        changed
+            .cmd("SET")
+            .arg(key)
+            .arg(mark_ms.to_be_bytes().as_slice())
+            .arg("PX")
+            .arg(mark_ms)
+            .ignore();
+        changed.cmd("DEL").arg(renewing(key)).ignore();
+        let change = async move |mut connection: MultiplexedConnection| {
+            changed.query_async::<()>(&mut connection).await
+        };
+        self.ask(change).await;
     }
 
     /// Another request may renew the answer: this one could not.
     pub(super) async fn end_turn(&self, key: &str) {
         let mut removed = ::redis::cmd("DEL");
         removed.arg(renewing(key));
-        self.delete(removed).await;
-    }
-
-    async fn delete(&self, command: ::redis::Cmd) {
-        let delete = async move |mut connection: MultiplexedConnection| {
-            command.query_async::<()>(&mut connection).await
+        let remove = async move |mut connection: MultiplexedConnection| {
+            removed.query_async::<()>(&mut connection).await
         };
-        self.ask(delete).await;
+        self.ask(remove).await;
     }
 
     /// What Redis says to `question`, at most until the deadline; `None` if it did not say.
@@ -214,15 +244,10 @@ impl Link {
         asked.await.ok().flatten()
     }
 
-    /// Stores an answer that is already `age` old. Returns at once.
-    pub(super) fn keep(&self, key: String, kept: &Kept, age: Duration) {
+    /// Stores the answer to a request, unless there is one to a later request, or its target was changed since. Returns at once.
+    pub(super) fn keep(&self, key: String, kept: &Kept, begun: Begun) {
         let dropped = &self.shared.counters.dropped;
         let keep_ms = keep_ms(kept.times);
-        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        // The entry says how long it may be kept in all: so its age counts from the beginning of the request.
-        let Some(left_ms) = keep_ms.checked_sub(age_ms).filter(|left_ms| *left_ms > 0) else {
-            return;
-        };
         let place = Arc::clone(&self.shared.writes).try_acquire_owned();
         let (Ok(place), Some(way)) = (place, self.shared.way()) else {
             return dropped.increment();
@@ -230,13 +255,21 @@ impl Link {
         let Some(entry) = encode(kept, keep_ms) else { return dropped.increment() };
         let shared = Arc::clone(&self.shared);
         self.runtime.spawn(async move {
-            let stored = store(way.connection, key, entry, left_ms);
+            let stored = store(way.connection, key, entry, begun, keep_ms);
             match shared.judge(way.number, timeout(WRITE, stored).await) {
-                Some(()) => shared.counters.stored.increment(),
+                Some(true) => shared.counters.stored.increment(),
+                Some(false) => shared.counters.dropped.increment(),
                 None => shared.counters.write_failed.increment(),
             }
             drop(place);
         });
+    }
+}
+
+impl Begun {
+    /// At a time as `TIME` says it.
+    fn at((seconds, micros): (u64, u64)) -> Begun {
+        Begun(seconds.saturating_mul(1000).saturating_add(micros / 1000))
     }
 }
 
@@ -258,13 +291,25 @@ async fn find(
     key: String,
     times: Times,
     may_renew: bool,
-) -> RedisResult<Found> {
+) -> RedisResult<(Found, Begun)> {
     // A longer value is not one of ours, and its part is no entry. A missing one is an empty text.
-    // Both are of one entry, although others may write between two commands.
+    // All are of one moment, although others may write between two commands.
     let mut asked = ::redis::pipe();
     asked.atomic();
-    asked.cmd("GETRANGE").arg(&key).arg(0).arg(ENTRY_BYTES_MAX).cmd("PTTL").arg(&key);
-    let (bytes, left_ms): (Vec<u8>, i64) = asked.query_async(&mut connection).await?;
+    asked.cmd("GETRANGE").arg(&key).arg(0).arg(ENTRY_BYTES_MAX).cmd("PTTL").arg(&key).cmd("TIME");
+    let (bytes, left_ms, now) = asked.query_async(&mut connection).await?;
+    let found = look(connection, key, (bytes, left_ms), times, may_renew).await?;
+    Ok((found, Begun::at(now)))
+}
+
+/// What the bytes of an entry, and for how long Redis keeps it, mean for a request.
+async fn look(
+    mut connection: MultiplexedConnection,
+    key: String,
+    (bytes, left_ms): (Vec<u8>, i64),
+    times: Times,
+    may_renew: bool,
+) -> RedisResult<Found> {
     let Some((mut kept, keep_ms)) = decode(Bytes::from(bytes)) else { return Ok(Found::Nothing) };
     // Another instance may have kept it for longer than this one gives it.
     kept.times = kept.times.min(times);
@@ -294,15 +339,36 @@ async fn find(
     }
 }
 
+/// Stores an entry, unless what is there is later. All times are Redis' own, which says to each request when it came: so what a request
+/// has read before a change comes before it. What is there says in its first eight bytes how old it may become; a change of the target
+/// has nothing else, and counts as later than answers of its millisecond.
+const STORE: &str = "
+local now = redis.call('TIME')
+now = now[1] * 1000 + math.floor(now[2] / 1000)
+local begun, keep = tonumber(ARGV[2]), tonumber(ARGV[3])
+local there, left = redis.call('GETRANGE', KEYS[1], 0, 8), redis.call('PTTL', KEYS[1])
+if #there >= 8 and left > 0 then
+  local whole = 0
+  for at = 1, 8 do whole = whole * 256 + string.byte(there, at) end
+  local at = now - (whole - left)
+  if whole >= left and (at > begun or at == begun and #there == 8) then return 0 end
+end
+left = begun + keep - now
+if left <= 0 then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', string.format('%.0f', left))
+redis.call('DEL', KEYS[2])
+return 1";
+
+/// Whether the entry was stored.
 async fn store(
     mut connection: MultiplexedConnection,
     key: String,
     entry: Vec<u8>,
-    left_ms: u64,
-) -> RedisResult<()> {
-    let mut written = ::redis::pipe();
-    written.cmd("SET").arg(&key).arg(entry).arg("PX").arg(left_ms).ignore();
-    written.cmd("DEL").arg(renewing(&key)).ignore();
+    Begun(begun): Begun,
+    keep_ms: u64,
+) -> RedisResult<bool> {
+    let mut written = ::redis::cmd("EVAL");
+    written.arg(STORE).arg(2).arg(&key).arg(renewing(&key)).arg(entry).arg(begun).arg(keep_ms);
     written.query_async(&mut connection).await
 }
 
@@ -419,7 +485,7 @@ fn remedy(error: &RedisError) -> &'static str {
     match error.code() {
         Some("OOM") => "; raise its maxmemory, or set maxmemory-policy to allkeys-lru",
         Some("NOPERM" | "NOAUTH" | "WRONGPASS") => {
-            "; allow this user GETRANGE, PTTL, SET, DEL, MULTI, EXEC, PING and the keys highwater:answer:*"
+            "; allow this user GETRANGE, PTTL, SET, DEL, EVAL, TIME, MULTI, EXEC, PING and the keys highwater:answer:*"
         }
         Some("READONLY") => "; give the URL of the primary",
         _ => "",

@@ -42,7 +42,8 @@ const VERSION_BYTES_MAX: usize = 64;
 /// requests.
 ///
 /// When a request has changed its target, the kept answer is removed before the client is answered; if Redis does not do that
-/// within the deadline, the old answer stays until its time is over. An answer is stored after it was given to its client.
+/// within the deadline, the old answer stays until its time is over. An answer is stored after it was given to its client,
+/// unless the answer to a later request was stored, or its target was changed while its handler ran, within the last minute.
 /// Redis removes it when its lifetime and the time for which it may be stale are over, by its own clock. Answers of more than 1
 /// MiB, or with more than 64 KiB of fields, are not kept, at most 64 writes of a process are in progress, and while 1024
 /// requests wait for Redis, further ones do not use it. Give Redis a `maxmemory` and the policy `allkeys-lru` or
@@ -105,7 +106,7 @@ impl RedisStore {
 
     /// Counts requests on the metrics page (`response_cache_requests_total`, with the `result` `hit`, `stale`,
     /// `miss` or `failed`) and answers to be stored (`response_cache_writes_total`: `stored`, `failed`,
-    /// `dropped`). A store and its clones count together; give them to all layers of the application.
+    /// `dropped`, as those that are older than what is there). A store and its clones count together; give them to all layers of the application.
     pub fn metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = Some(metrics.clone());
         self
@@ -158,8 +159,8 @@ impl Cache {
         };
         let key = self.key(&asked);
         let is_get = request.method() == Method::GET;
-        let found = match wants_fresh(&request) {
-            true => Found::Nothing,
+        let (found, begun) = match wants_fresh(&request) {
+            true => (Found::Nothing, link.now().await),
             false => link.find(&key, self.times, is_get).await,
         };
         let stale = match found {
@@ -169,20 +170,18 @@ impl Cache {
         };
         let personal = watch(&request);
         let response = next.run(request).await;
-        if !is_get || personal.is_set() {
-            return response;
-        }
-        let took = personal.since.elapsed();
+        // Where Redis has not said when the request came, nobody knows what its answer is newer than.
+        let Some(begun) = begun.filter(|_| is_get && !personal.is_set()) else { return response };
         match (stale, response.status()) {
             (Some(mut stale), StatusCode::NOT_MODIFIED) => {
                 match stale.renew(&response, self.times) {
-                    true => link.keep(key, &stale, took),
+                    true => link.keep(key, &stale, begun),
                     false => link.end_turn(&key).await,
                 }
             }
             _ => {
                 if let Some(kept) = Kept::of(&response, self.times) {
-                    link.keep(key, &kept, took);
+                    link.keep(key, &kept, begun);
                 }
             }
         }
@@ -194,7 +193,7 @@ impl Cache {
         let changed = changed_key(&request);
         let response = next.run(request).await;
         if let Some(asked) = changed.filter(|_| has_changed(&response)) {
-            link.forget(&self.key(&asked)).await;
+            link.forget(&self.key(&asked), self.times).await;
         }
         response
     }
