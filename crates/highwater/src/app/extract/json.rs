@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use super::body::{has_body, whole};
-use super::{BodyUse, FromRequest};
+use super::{BodyUse, FromRequest, json_field};
 use crate::app::body::{Body, Pooled};
 use crate::app::error::Error;
 use crate::app::into_response::IntoResponse;
@@ -50,7 +50,7 @@ impl<T: DeserializeOwned> FromRequest for Json<T> {
 
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         let body = json_body(request)?;
-        serde_json::from_slice(body).map(Json).map_err(|error| explain::<T>(body, &error))
+        serde_json::from_slice(body).map(Json).map_err(|error| explain(body, &error, refuse::<T>))
     }
 
     fn is_present(request: &Request<'_>) -> bool {
@@ -77,32 +77,25 @@ fn is_json(content_type: &[u8]) -> bool {
             && essence.contains(&b'/'))
 }
 
-/// Explains why `body` is not a `T`. The body is parsed again, this time tracking the path to the
-/// offending field.
-#[cold]
-fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
-    if error.classify() != Category::Data {
-        return not_json(error);
-    }
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
-    not_it(error, serde_path_to_error::deserialize::<_, T>(&mut deserializer).err())
+/// Why `text` is no `T`.
+fn refuse<T: DeserializeOwned>(text: &[u8]) -> Option<serde_json::Error> {
+    serde_json::from_slice::<T>(text).err()
 }
 
+/// Explains why `body` is not what a handler takes.
 #[cold]
-fn not_json(error: &serde_json::Error) -> Error {
-    Error::bad_request(format!("the body is not JSON: {error}")).with_code("invalid_json")
-}
-
-#[cold]
-fn not_it(
+fn explain(
+    body: &[u8],
     error: &serde_json::Error,
-    tracked: Option<serde_path_to_error::Error<serde_json::Error>>,
+    refuse: fn(&[u8]) -> Option<serde_json::Error>,
 ) -> Error {
-    let message = match tracked {
-        Some(error) if error.path().iter().next().is_some() => {
-            format!("field `{}`: {}", error.path(), error.inner())
-        }
-        _ => error.to_string(),
+    if error.classify() != Category::Data {
+        let message = format!("the body is not JSON: {error}");
+        return Error::bad_request(message).with_code("invalid_json");
+    }
+    let message = match json_field::of(body, error, refuse) {
+        field if field.is_empty() => error.to_string(),
+        field => format!("field `{field}`: {error}"),
     };
     Error::unprocessable(message).with_code("invalid_body")
 }

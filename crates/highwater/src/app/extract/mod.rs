@@ -14,6 +14,8 @@ mod head;
 #[cfg(feature = "json")]
 mod json;
 #[cfg(feature = "json")]
+mod json_field;
+#[cfg(feature = "json")]
 mod path;
 #[cfg(feature = "json")]
 mod path_shape;
