@@ -92,9 +92,13 @@ where
             (Ok(()), Some(response)) => Ok(response),
             (Ok(()), None) => return Poll::Pending,
         };
-        let finisher = this.finisher.take().expect("it is polled until it is ready");
-        Poll::Ready(finisher.finish(answer))
+        Poll::Ready(finish(this.finisher, answer))
     }
+}
+
+/// Finishes the response of a future that is ready. Compiled once, not for each handler.
+fn finish(finisher: &mut Option<ResponseFinisher>, answer: Result<Response, Error>) -> Response {
+    finisher.take().expect("it is polled until it is ready").finish(answer)
 }
 
 /// The error that a panic is, or one in dropping the remaining values. Compiled once, not for each handler.

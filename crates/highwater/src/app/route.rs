@@ -29,7 +29,8 @@ type SharedLimit = Arc<OnceLock<Arc<RouteLimit>>>;
 impl Route {
     /// Every method, without a path. An application compiles this for each handler: so it is all that knows the handler's type.
     pub(super) fn of<M: 'static>(handler: impl Handler<M>) -> Self {
-        let description = Description::of(&handler);
+        let mut description = Description::new();
+        handler.describe(&mut description);
         Route::described(handler.erase(), description)
     }
 

@@ -121,43 +121,43 @@ impl Router {
     /// Routes `GET`, and `HEAD` unless that has a route of its own.
     #[must_use]
     pub fn get<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.on(&[Method::GET], path, handler)
+        self.register(Some(&[Method::GET]), path, Route::of(handler))
     }
 
     /// Routes `POST`.
     #[must_use]
     pub fn post<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.on(&[Method::POST], path, handler)
+        self.register(Some(&[Method::POST]), path, Route::of(handler))
     }
 
     /// Routes `PUT`.
     #[must_use]
     pub fn put<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.on(&[Method::PUT], path, handler)
+        self.register(Some(&[Method::PUT]), path, Route::of(handler))
     }
 
     /// Routes `PATCH`.
     #[must_use]
     pub fn patch<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.on(&[Method::PATCH], path, handler)
+        self.register(Some(&[Method::PATCH]), path, Route::of(handler))
     }
 
     /// Routes `DELETE`.
     #[must_use]
     pub fn delete<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.on(&[Method::DELETE], path, handler)
+        self.register(Some(&[Method::DELETE]), path, Route::of(handler))
     }
 
     /// Routes `HEAD`, instead of leaving it to the handler for `GET`.
     #[must_use]
     pub fn head<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.on(&[Method::HEAD], path, handler)
+        self.register(Some(&[Method::HEAD]), path, Route::of(handler))
     }
 
     /// Routes `OPTIONS`, instead of the answer 204 with `Allow`.
     #[must_use]
     pub fn options<M: 'static>(self, path: &str, handler: impl Handler<M>) -> Self {
-        self.on(&[Method::OPTIONS], path, handler)
+        self.register(Some(&[Method::OPTIONS]), path, Route::of(handler))
     }
 
     /// Routes several methods of one path, each to its own handler: see [`routing`](super::routing).

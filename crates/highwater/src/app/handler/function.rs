@@ -127,7 +127,7 @@ where
     #[inline]
     fn answer<'h>(self, request: &Request<'_>) -> Outcome<'h> {
         let finisher = ResponseFinisher::of(request);
-        Outcome::Later(GuardedFuture::new(finisher.after(self)))
+        Outcome::Later(GuardedFuture::of(Box::pin(finisher.after(self))))
     }
 
     async fn resolve(self) -> Response {

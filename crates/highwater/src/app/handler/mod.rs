@@ -219,7 +219,7 @@ impl Description {
 
     /// A function of its own, like [`Description::takes`]: an application has many handlers of few types of arguments.
     #[inline(never)]
-    fn new() -> Self {
+    pub(in crate::app) fn new() -> Self {
         Description {
             kind: Kind::Inline,
             bodies: Vec::new(),
