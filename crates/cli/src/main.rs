@@ -91,6 +91,25 @@ mod tests {
         }
     }
 
+    fn look_for_statuses(command: &Command, path: &str) {
+        let verbs: Vec<&Command> =
+            command.get_subcommands().filter(|it| !it.is_hide_set()).collect();
+        for verb in &verbs {
+            look_for_statuses(verb, &format!("{path} {}", verb.get_name()));
+        }
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(
+            !verbs.is_empty() || help.contains("Exit status"),
+            "{path}: no exit status in its help"
+        );
+    }
+
+    /// Purpose: a script that calls a verb finds in its help what its exit statuses mean, as docs/tools.md says.
+    #[test]
+    fn every_verb_names_its_exit_statuses() {
+        look_for_statuses(&Cli::command(), "highwater");
+    }
+
     /// Purpose: examples can be copied from the help: clap would break a line that is too long, and the second half
     /// would be a command of its own.
     #[test]

@@ -15,9 +15,14 @@ use crate::progress::Progress;
 /// For contributors, and for users who patch the framework. One seed decides splits, order, delays, resets,
 /// slow readers and clock jumps. A failure is reported as the seed that reproduces it.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  highwater sim --seeds 10000\n  highwater sim --seed 42 --trace\n  highwater sim --seeds 1000 --json\n  highwater sim --seeds 1000 --with wakes,stops"
-)]
+#[command(after_help = "\
+Examples:
+  highwater sim --seeds 10000
+  highwater sim --seed 42 --trace
+  highwater sim --seeds 1000 --json
+  highwater sim --seeds 1000 --with wakes,stops
+
+Exit status: 0; 1 if a seed failed; 2 for a wrong argument.")]
 pub(crate) struct Args {
     /// How many seeds to run, from --first on.
     #[arg(long, default_value_t = 1000, conflicts_with = "seed", value_parser = clap::value_parser!(u64).range(1..))]

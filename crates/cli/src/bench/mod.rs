@@ -119,13 +119,19 @@ Exit status:
   2  void: a server or cell of OLD cannot be compared, and the output says why; or a flag is wrong")]
     Compare(CompareArgs),
     /// Print a record as a table
-    #[command(after_help = "Example:\n  highwater bench show framework.json")]
+    #[command(after_help = "\
+Example:
+  highwater bench show framework.json
+
+Exit status: 0; 2 if the record cannot be read, or a flag is wrong.")]
     Show(ShowArgs),
     /// Write records into a SQLite database, for `highwater book` and for SQL
     #[command(after_help = "\
 Examples:
   highwater bench export --db records.sqlite bench/evidence/*.json
-  highwater bench export --db records.sqlite --sql book/tables.sql bench/evidence/*.json")]
+  highwater bench export --db records.sqlite --sql book/tables.sql bench/evidence/*.json
+
+Exit status: 0; 2 if a record, the database or a flag is refused.")]
     Export(export::Args),
     /// Start a command that ends with this process
     #[command(hide = true)]

@@ -37,7 +37,8 @@ const TARGET: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::fr
     highwater guard --port 3000 --metrics http://127.0.0.1:9100/metrics\n  \
     highwater guard --port 80 --prometheus http://127.0.0.1:9090 \\\n    \
         --query 'sum(rate(nginx_http_requests_total[5s]))'\n  \
-    highwater guard --port 80 --limit 200 --mechanism nft")]
+    highwater guard --port 80 --limit 200 --mechanism nft\n\n\
+Exit status: 0 after a signal; 1, with the reason, if it cannot guard; 2 for a wrong argument.")]
 pub(crate) struct Args {
     /// The port that the server listens on
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = number(1..=u16::MAX))]

@@ -40,6 +40,7 @@ enum Verb {
 /// On a terminal, control characters are shown as escapes such as \u{1b}. Files and pipes get the bodies
 /// as they are.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0; 1 if the journal cannot be read; 2 for a wrong argument.")]
 struct Tail {
     /// The journal's directory.
     dir: PathBuf,
@@ -60,8 +61,11 @@ struct Tail {
 /// Write all records, one body per line.
 ///
 /// On a terminal, control characters are shown as escapes such as \u{1b}. Files and pipes get the bodies
-/// as they are. Missing records are reported on standard error, and make the exit status 1.
+/// as they are. Missing records are reported on standard error.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: 0; 1 if records are missing, or the journal cannot be read; 2 for a wrong argument."
+)]
 struct Cat {
     /// The journal's directory.
     dir: PathBuf,
@@ -77,8 +81,11 @@ struct Cat {
 
 /// Read everything and check every byte.
 ///
-/// The exit status is 1 if anything is damaged; one line per damaged place names the file and the place.
+/// One line per damaged place names the file and the place.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: 0; 1 if anything is damaged, or the journal cannot be read; 2 for a wrong argument."
+)]
 struct Verify {
     /// The journal's directory.
     dir: PathBuf,
@@ -86,6 +93,7 @@ struct Verify {
 
 /// Show how many records, bytes and segments there are.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0; 1 if the journal cannot be read; 2 for a wrong argument.")]
 struct Stat {
     /// The journal's directory.
     dir: PathBuf,

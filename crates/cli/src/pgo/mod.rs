@@ -87,9 +87,12 @@ The ids of a profile and of the programs that were built with it are equal. Exit
 program: 0 if it was built with a profile, 1 if it was not, 2 if it does not say.")]
     Info(InfoArgs),
     /// Stop using profiles: set them aside as .bak, and remove the builds made with them
-    #[command(
-        after_help = "Examples:\n  highwater pgo strip\n  highwater pgo strip --out target/pgo"
-    )]
+    #[command(after_help = "\
+Examples:
+  highwater pgo strip
+  highwater pgo strip --out target/pgo
+
+Exit status: 0; 2 if something could not be set aside or removed, or a flag is wrong.")]
     Strip(StripArgs),
 }
 

@@ -27,6 +27,8 @@ use std::time::Duration;
 
 pub(crate) use perf::{here as perf_here, is_in_path, is_missing as is_perf_missing};
 
+use clap::ArgGroup;
+
 use crate::load::parse_duration;
 
 /// Exit status for what cannot be profiled.
@@ -35,7 +37,7 @@ const DURATION_MAX: Duration = Duration::from_secs(3600);
 
 /// Show where a server's time goes: a flame graph of its CPU time, its system calls, and what its threads wait for.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(group = ArgGroup::new("server").required(true).args(["pid", "command"]), after_help = "\
 Examples:
   highwater profile --pid 4711
   highwater profile --load http://127.0.0.1:8080/json -- target/release/my-server
@@ -47,7 +49,7 @@ says how to read them, and which settings give good stacks. Exit status: 0, or 2
 be profiled.")]
 pub(crate) struct Args {
     /// The process to look at.
-    #[arg(long, value_name = "N", required_unless_present = "command", conflicts_with = "command")]
+    #[arg(long, value_name = "N")]
     pid: Option<u32>,
 
     /// How long CPU time is sampled; system calls are then counted for a third of that.

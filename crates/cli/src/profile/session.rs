@@ -11,7 +11,7 @@ use highwater_sys::process::{self, End};
 use super::calls;
 use super::flame::{Cpu, Stacks};
 use super::report::{self, Report};
-use super::threads::{self, Places};
+use super::threads::{self, Places, Thread};
 use super::{Args, perf, say};
 use crate::progress::Progress;
 
@@ -21,6 +21,8 @@ const LOOKS_EVERY: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Load before anything is sampled.
 const WARM_UP: Duration = Duration::from_millis(500);
+/// A process that used less of a CPU than this may have been between two samples each time.
+const IDLE_PERCENT: f64 = 1.0;
 /// The span of system calls is this part of that of CPU time.
 const CALLS_SHARE: u32 = 3;
 
@@ -38,7 +40,7 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
     }
     let mut notes = Vec::new();
     let cpu = sample(args, target.pid, &folder, &mut notes)?;
-    say(&format!("counting system calls, {} s", calls_span.as_secs_f64()));
+    say(&format!("counting system calls, {calls_span:.0?}"));
     let calls = calls::count(target.pid, calls_span, &folder, &mut notes);
     load.check(&mut notes);
     drop(load);
@@ -82,7 +84,7 @@ fn sample(args: &Args, pid: u32, folder: &Path, notes: &mut Vec<String>) -> Resu
             let with = format!("perf record -e {event} -F {} --call-graph {unwind}", args.frequency);
             return Ok(Cpu { with, what: "samples of CPU time", stacks, threads });
         }
-        Ok(_) => notes.push("perf has no sample: the process used no CPU; give it load with --load".to_owned()),
+        Ok(_) => notes.push(no_sample(&threads)),
         Err(problem) if perf::is_missing(&problem) => notes.push(format!(
             "perf does not work here ({problem}): `highwater doctor` says how to install it"
         )),
@@ -104,6 +106,17 @@ fn sample(args: &Args, pid: u32, folder: &Path, notes: &mut Vec<String>) -> Resu
     let with = "samples of /proc/PID/task/*/stat and wchan: where threads were, not which code ran"
         .to_owned();
     Ok(Cpu { with, what: "samples of threads", stacks, threads })
+}
+
+/// Why perf has no sample of `threads`.
+pub(super) fn no_sample(threads: &[Thread]) -> String {
+    let running: f64 = threads.iter().map(|thread| thread.running_percent).sum();
+    if running < IDLE_PERCENT {
+        return "perf has no sample: the process used no CPU; give it load with --load".to_owned();
+    }
+    format!(
+        "perf has no sample, although the process used {running:.0} % of a CPU; give a longer --duration"
+    )
 }
 
 /// The process to look at. If it was started here, it is stopped when this is dropped.

@@ -104,6 +104,25 @@ fn threads_are_differences() {
     assert_eq!(worker.waits, [("do_epoll_wait".to_owned(), 75.0), ("futex_wait".to_owned(), 25.0)]);
 }
 
+/// Purpose: a process that used CPU time is not said to be idle if perf caught none of it.
+#[test]
+fn a_busy_process_is_not_called_idle() {
+    let status = "Name:\tx\nvoluntary_ctxt_switches:\t1\nnonvoluntary_ctxt_switches:\t1\n";
+    let of =
+        |running_ns: u64| threads::counters("worker\n", &format!("{running_ns} 0 1\n"), status);
+    let said = |used_ns: u64| {
+        let (before, after) = ([(7, of(1_000_000))].into(), [(7, of(1_000_000 + used_ns))].into());
+        session::no_sample(&threads::between(
+            &before,
+            &after,
+            Duration::from_secs(1),
+            &Places::new(),
+        ))
+    };
+    assert!(said(380_000_000).contains("used 38 % of a CPU; give a longer --duration"));
+    assert!(said(1_000_000).contains("used no CPU; give it load"));
+}
+
 /// Purpose: a thread's state is read behind a name that may hold anything, and its place without the compiler's suffix.
 #[test]
 fn places_are_read() {

@@ -47,7 +47,8 @@ Examples:\n  \
     highwater top http://10.0.0.7:9090 --interval 5s\n  \
     highwater top --once\n  \
     highwater top --json | jq .latency.p99_us\n\n\
-Exit status: 0; 1 if no snapshot could be taken; 2 for a wrong argument, or if it could not be\nprinted.")]
+Exit status: 0; 1 if no snapshot could be taken; 2 for a wrong argument, or if it could not be\nprinted; \
+128 and the signal's number after a signal.")]
 pub(crate) struct Args {
     /// The server's metrics port; /metrics is added if it is missing
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:9090", value_parser = address::metrics)]
