@@ -140,7 +140,10 @@ pub(super) fn listen(
             }
             None => match bind_all(listen, config, workers) {
                 Ok(bound) => all.push(bound),
-                Err(error) => return Err(or_own(error, listen.address.tcp(), &all, Place::Listen)),
+                Err(error) => {
+                    let wanted = listen.address.tcp();
+                    return Err(named(or_own(error, wanted, &all, Place::Listen), Place::Listen));
+                }
             },
         }
     }
@@ -255,13 +258,8 @@ pub(super) fn bind_metrics(
         Err(error) if is_default && is_taken(&error) => {}
         bound => {
             return bound.map_err(|error| {
-                match or_own(error, Some(wanted), &listeners.0, Place::Metrics) {
-                    ServerError::Bind(address, error) => {
-                        let named = format!("{error} (metrics)");
-                        ServerError::bind(address, io::Error::new(error.kind(), named))
-                    }
-                    other => other,
-                }
+                let error = or_own(error, Some(wanted), &listeners.0, Place::Metrics);
+                named(error, Place::Metrics)
             });
         }
     }
@@ -286,6 +284,21 @@ pub(super) fn bind_metrics(
 enum Place {
     Listen,
     Metrics,
+}
+
+/// The error about an IP address with the setting that it comes from, by whatever way that was set.
+fn named(error: ServerError, place: Place) -> ServerError {
+    let setting = match place {
+        Place::Listen => "listen, or HIGHWATER_LISTEN",
+        Place::Metrics => "metrics, or HIGHWATER_METRICS",
+    };
+    match error {
+        ServerError::Bind(address @ Address::Tcp(_), error) => {
+            let named = format!("{error} (the setting {setting})");
+            ServerError::bind(address, io::Error::new(error.kind(), named))
+        }
+        other => other,
+    }
 }
 
 /// The error that an address is taken, in other words if it is this server itself that has taken it: no other process could
@@ -414,7 +427,9 @@ mod tests {
         let config =
             ServerConfig { listen: listen_at, inherited: false, ..ServerConfig::default() };
         let error = listen(None, &config, 1, false).err().expect("it is taken").to_string();
-        assert!(error.contains("another process listens there"), "{error}");
+        let expected = "; another process listens there: stop it, or choose another port (the setting listen, or \
+                        HIGHWATER_LISTEN)";
+        assert!(error.ends_with(expected), "{error}");
     }
 
     /// Purpose: only addresses that exclude each other overlap.

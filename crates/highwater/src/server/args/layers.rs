@@ -22,11 +22,11 @@ use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
 use super::ServerArgs;
 use super::file::{Entry, File};
 use super::idle::Idle;
-use super::near::nearest;
+use super::near::{meant_by_port, nearest, suggest_listen};
 use super::profile;
 use super::secret::{Held, SUFFIX, Secrets};
 use super::source::{Source, refuse_bytes, shown, shown_if_unknown, told};
-use super::variable::{PREFIX, variable};
+use super::variable::{LISTEN, PREFIX, variable};
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
 use crate::choice::listed;
 use crate::server::config::{ServerConfig, UNBELIEVED, clash};
@@ -105,10 +105,15 @@ pub(in crate::server) fn read<P: Parser>(
 
     let mut words = args.iter().take(1).cloned().collect::<Vec<_>>();
     words.extend(layers.words.iter().cloned());
-    words.extend(args.into_iter().skip(1));
+    words.extend(args.iter().skip(1).cloned());
     let mut bare = without_variables(command.clone());
-    let mut matches =
-        bare.try_get_matches_from_mut(words).map_err(|error| layers.explain(&mut bare, error))?;
+    let mut matches = bare.try_get_matches_from_mut(words).map_err(|error| {
+        // With settings from variables in front of it, clap would say that the word cannot be used with their flags.
+        match bare.clone().try_get_matches_from(&args) {
+            Err(typed) if typed.kind() == ErrorKind::InvalidSubcommand => typed,
+            _ => layers.explain(&mut bare, error),
+        }
+    })?;
     let given = matches.clone();
     let mut idle_here = Vec::new();
     if let Some(server) = ServerArgs::read(&given) {
@@ -346,7 +351,8 @@ impl Layers {
     }
 
     /// Adds to the error about a wrong value where it was written. Other errors are left to clap.
-    fn explain(&self, command: &mut Command, error: Error) -> Error {
+    fn explain(&self, command: &mut Command, mut error: Error) -> Error {
+        suggest_listen(command, &mut error);
         if !matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
             return error;
         }
@@ -432,9 +438,12 @@ fn refuse_unknown_keys(command: &mut Command, secrets: &Secrets, file: &File) ->
     let unknown = file.entries.iter().find(|entry| !known.contains(&entry.key));
     let Some(Entry { key, place, values, .. }) = unknown else { return Ok(()) };
     let near = nearest(&key.replace('_', "-"), known.iter().map(String::as_str));
-    let remedy = match near {
-        Some(near) => format!("did you mean {near}?"),
-        None => "the keys are the long names of the flags, which --help lists".to_owned(),
+    let listens = known.iter().any(|known| known == "listen");
+    let address = values.first().and_then(|value| meant_by_port(key, value));
+    let remedy = match (near, address) {
+        (Some(near), _) => format!("did you mean {near}?"),
+        (None, Some(address)) if listens => format!("did you mean listen = \"{address}\"?"),
+        (None, _) => "the keys are the long names of the flags, which --help lists".to_owned(),
     };
     let meant = command.get_arguments().find(|arg| near.is_some() && setting(arg) == near);
     let shown =
@@ -457,21 +466,24 @@ fn refuse_near_misses(
         if known.iter().any(|known| known == name) {
             continue;
         }
-        let direct = name.strip_suffix(SUFFIX).filter(|direct| known.iter().any(|it| it == direct));
-        if let Some(direct) = direct {
-            let value = value.to_string_lossy();
-            let message = format!(
+        let value = value.to_string_lossy();
+        let has = |wanted: &str| known.iter().any(|known| known == wanted);
+        let message = if let Some(direct) = name.strip_suffix(SUFFIX).filter(|direct| has(direct)) {
+            format!(
                 "unknown variable {name} (value {value:?}): only secrets can come from files; set {direct} instead"
-            );
-            return Err(command.error(ErrorKind::UnknownArgument, message));
-        }
-        let ours = known.iter().filter_map(|known| known.strip_prefix(PREFIX));
-        if let Some(near) = nearest(&name[PREFIX.len()..], ours) {
+            )
+        } else if let Some(address) =
+            meant_by_port(&name[PREFIX.len()..], &value).filter(|_| has(LISTEN))
+        {
+            format!("unknown variable {name} (value {value:?}); did you mean {LISTEN}={address}?")
+        } else {
+            let ours = known.iter().filter_map(|known| known.strip_prefix(PREFIX));
+            let Some(near) = nearest(&name[PREFIX.len()..], ours) else { continue };
             let near = format!("{PREFIX}{near}");
-            let shown = shown_if_unknown(&value.to_string_lossy(), secrets.has(near.as_ref()));
-            let message = format!("unknown variable {name}{shown}; did you mean {near}?");
-            return Err(command.error(ErrorKind::UnknownArgument, message));
-        }
+            let shown = shown_if_unknown(&value, secrets.has(near.as_ref()));
+            format!("unknown variable {name}{shown}; did you mean {near}?")
+        };
+        return Err(command.error(ErrorKind::UnknownArgument, message));
     }
     Ok(())
 }

@@ -109,3 +109,31 @@ fn both_listeners_on_one_address_are_refused() {
     given(&["--listen", "127.0.0.1:9090", "--metrics=off"], &[]);
     given(&["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"], &[]);
 }
+
+/// Purpose: where other servers have a port, a user is told to write an address to listen on.
+#[test]
+fn a_port_is_part_of_an_address() {
+    assert_eq!(
+        complaint(&[], &[("HIGHWATER_PORT", "3000")]),
+        "unknown variable HIGHWATER_PORT (value \"3000\"); did you mean HIGHWATER_LISTEN=127.0.0.1:3000?"
+    );
+    let file = TempFile::new("workers = 2\nport = 3000\n");
+    assert_eq!(
+        complaint(&["--config", file.path()], &[]),
+        format!("{}:2: unknown key port; did you mean listen = \"127.0.0.1:3000\"?", file.path())
+    );
+    for flags in [&["--port", "3000"][..], &["--port=3000"], &["-p", "3000"]] {
+        let error = run(flags, &[("PROVIDER_URL", "http://x")]).expect_err("there is none");
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(text.contains("a similar argument exists: '--listen'"), "{flags:?}: {text}");
+    }
+}
+
+/// Purpose: a word that is not a command is called that, also where variables set flags that exclude commands.
+#[test]
+fn an_unknown_command_is_called_that() {
+    for variables in [&[][..], &[("PROVIDER_URL", "http://x"), ("HIGHWATER_WORKERS", "2")]] {
+        assert_eq!(complaint(&["ohter"], variables), "unrecognized subcommand 'ohter'");
+    }
+}
