@@ -1,4 +1,4 @@
-//! The shared parts of services: SQLite files and Postgres servers of stores, and the end of a program.
+//! The shared parts of services: SQLite files and Postgres servers of stores, and how a program waits and ends.
 //!
 //! It holds no state and knows no service; each keeps its own tables.
 #![forbid(unsafe_code)]
@@ -6,3 +6,4 @@
 pub mod ending;
 pub mod postgres;
 pub mod sqlite;
+pub mod waiting;

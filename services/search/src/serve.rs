@@ -17,6 +17,7 @@ use highwater::logging::{self, LogFormat};
 use highwater::metrics::Metrics;
 use highwater::server::{Running, Server, ServerConfig, ServerError, Signals};
 use highwater_kit::ending::{Failure, say};
+use highwater_kit::waiting::unless_ended;
 
 use crate::args::{EVENTS, ProviderArgs, SearchArgs};
 use crate::catalog::{Catalog, EVENTS_MAX};
@@ -46,8 +47,13 @@ pub fn search(args: &SearchArgs, server: &ServerArgs) -> Result<(), Failure> {
         (None, None) => return Err(PROVIDER_MISSING.into()),
     };
     let settings = args.poller(&url)?;
-    let store = args.store.open(args.data())?;
-    let catalog = Arc::new(Catalog::open(store, EVENTS_MAX)?);
+    let (store, data) = (args.store.clone(), args.data().to_owned());
+    let load =
+        move || -> Result<Catalog, Failure> { Ok(Catalog::open(store.open(&data)?, EVENTS_MAX)?) };
+    let reloads = !server.tls_cert.is_empty();
+    let waits = ("the start", "the store");
+    let Some(catalog) = unless_ended(&signals, reloads, waits, load)? else { return Ok(()) };
+    let catalog = Arc::new(catalog);
     let search = Arc::new(Search::new(Arc::clone(&catalog)));
 
     let counted = Metrics::new();
@@ -122,15 +128,16 @@ fn start_provider(
 /// Prints the URLs for a user who tries the service.
 fn print_urls(running: &Running, feed: &Running) {
     let search = &running.addresses()[0];
-    let metrics = match running.metrics_address() {
-        Some(address) => format!("http://{address}/metrics"),
+    let dashboard = match running.metrics_address() {
+        Some(address) => format!("http://{address}/"),
         None => "off".to_owned(),
     };
     let text = format!(
         "\n  \
          search    http://{search}/search?starts_at=2024-06-01&ends_at=2024-06-30\n  \
+         docs      http://{search}/docs\n  \
          health    http://{search}/health\n  \
-         metrics   {metrics}\n  \
+         dashboard {dashboard}\n  \
          feed      http://{}/\n\n  \
          Ctrl-C stops it.\n",
         feed.address()

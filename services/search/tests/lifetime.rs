@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use highwater_search::provider::generate;
 use highwater_testkit::{Answer, Client, PATIENCE, Process, get, lasting_ports};
@@ -84,6 +85,22 @@ fn offline_events_stay() {
     let events = body["data"]["events"].as_array().expect("a list");
     let titles: Vec<_> = events.iter().map(|event| event["title"].as_str()).collect();
     assert_eq!(titles, [Some("stays"), Some("leaves"), Some("new")]);
+}
+
+/// Purpose: a start that waits for a store that is away says so, and ends at the first signal, with success.
+#[test]
+fn a_start_that_waits_can_be_ended() {
+    let mut service = Process::start_unready(&mut command(&[
+        "--listen=127.0.0.1:0",
+        "--metrics=off",
+        "--provider-url=http://127.0.0.1:1/",
+        "--store=postgres://highwater@127.0.0.1:1/away",
+    ]));
+    service.wait_for(|line| line.contains("the start waits"));
+    let asked = Instant::now();
+    service.signal("INT");
+    assert!(service.wait().success());
+    assert!(asked.elapsed() < Duration::from_secs(5), "it waited on");
 }
 
 /// Purpose: answers that were begun when the service is told to stop are finished, whole, however

@@ -11,6 +11,7 @@ use highwater::logging;
 use highwater::metrics::{Metrics, Readiness};
 use highwater::server::{Running, Server, Signal, Signals};
 use highwater_kit::ending::{Failure, say};
+use highwater_kit::waiting::unless_ended;
 
 use crate::args::{RepartitionArgs, SeedArgs, TodosArgs, TokenArgs};
 use crate::auth::{issue, tokens};
@@ -76,7 +77,13 @@ pub fn todos(
     }
     let outcome = running.until_signal(&signals);
     drop(service);
-    engine.close(DRAIN_MAX);
+    let close = move || {
+        engine.close(DRAIN_MAX);
+        Ok(())
+    };
+    // What was acknowledged is durable, so a further signal loses nothing.
+    let reloads = !server.tls_cert.is_empty();
+    unless_ended(&signals, reloads, ("the end", "queued commands"), close)?;
     Ok(outcome?)
 }
 
@@ -129,17 +136,18 @@ fn now() -> f64 {
 /// Prints the URLs, and commands with a token, for a user who tries the service.
 fn print_urls(running: &Running, secret: &str) {
     let todos = &running.addresses()[0];
-    let metrics = match running.metrics_address() {
-        Some(address) => format!("http://{address}/metrics"),
+    let dashboard = match running.metrics_address() {
+        Some(address) => format!("http://{address}/"),
         None => "off".to_owned(),
     };
     let token = issue(secret, "demo-user", now(), DEMO_TOKEN_SECONDS);
     say(&format!(
         "\n  \
          todos     http://{todos}/todos?limit=10\n  \
+         docs      http://{todos}/docs\n  \
          health    http://{todos}/health\n  \
          ready     http://{todos}/ready\n  \
-         metrics   {metrics}\n\n  \
+         dashboard {dashboard}\n\n  \
          TOKEN={token}\n  \
          curl -X POST 'http://{todos}/todos?wait=applied' -H \"Authorization: Bearer $TOKEN\" \
          -d '{{\"title\":\"Water the plants\",\"description\":\"All of them\"}}'\n  \

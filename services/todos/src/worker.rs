@@ -8,6 +8,7 @@ use highwater::metrics::{Metrics, Readiness};
 use highwater::server::{Running, Server, ServerConfig, Signals};
 use highwater::{Response, Router, StatusCode};
 use highwater_kit::ending::Failure;
+use highwater_kit::waiting::unless_ended;
 
 use crate::args::WorkerArgs;
 use crate::engine;
@@ -24,7 +25,10 @@ const END_MAX: Duration = Duration::ZERO;
 pub fn run(args: &WorkerArgs) -> Result<(), Failure> {
     logging::install(args.log);
     let signals = Signals::catch()?;
-    let worker = engine::worker(&args.engine)?;
+    let engine = args.engine.clone();
+    let start = move || engine::worker(&engine);
+    let waits = ("the start", "the store and Kafka");
+    let Some(worker) = unless_ended(&signals, false, waits, start)? else { return Ok(()) };
     let counted = Metrics::new();
     metrics::of_applier(&counted, &worker.stats)?;
     let readiness = Readiness::new();

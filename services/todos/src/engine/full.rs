@@ -156,10 +156,11 @@ fn with_postgres(
 ) -> Result<Option<Engine>, Failure> {
     let bytes_max = args.cache_bytes().unwrap_or(usize::MAX);
     let feed = PostgresFeed::new(&parse_url(url)?, bytes_max / 2)?;
-    let (model, follower, feed_part) = match link {
-        Some(link) => followed(Forwarded::new(feed, Arc::clone(link)), args, url)?,
-        None => followed(feed, args, url)?,
+    let followed = match link {
+        Some(link) => followed(Forwarded::new(feed, Arc::clone(link)), args, url, ends)?,
+        None => followed(feed, args, url, ends)?,
     };
+    let Some((model, follower, feed_part)) = followed else { return Ok(None) };
     let rest: Vec<Box<dyn Any + Send>> = vec![Box::new(follower)];
     let mut parts = vec![feed_part];
     let store_part = Part::new("store");
@@ -248,13 +249,14 @@ fn with_sqlite(
     }))
 }
 
-/// A model of everything that a feed says first, which it then follows.
+/// A model of everything that a feed says first, which it then follows. `None` if the process is asked to end before.
 fn followed<F: Feed + 'static>(
     mut feed: F,
     args: &EngineArgs,
     url: &str,
-) -> Result<(Arc<Model>, crate::feed::Follower, Part), Failure> {
-    let loaded = load(&mut feed)?;
+    ends: Ends<'_>,
+) -> Result<Option<(Arc<Model>, crate::feed::Follower, Part)>, Failure> {
+    let Some(loaded) = load(&mut feed, ends)? else { return Ok(None) };
     check_count(loaded.count, args.todos_max);
     let part = feed.part();
     let config = parse_url(url)?;
@@ -265,15 +267,16 @@ fn followed<F: Feed + 'static>(
     })?;
     let model = Arc::new(Model::bounded(loaded, bytes_max, beyond));
     let follower = follow(feed, Arc::clone(&model))?;
-    Ok((model, follower, part))
+    Ok(Some((model, follower, part)))
 }
 
-fn load(feed: &mut impl Feed) -> Result<Loaded, Failure> {
+/// Waits until the store says what it has. `None` if the process is asked to end before.
+fn load(feed: &mut impl Feed, ends: Ends<'_>) -> Result<Option<Loaded>, Failure> {
     let until = Instant::now() + LOAD_WITHIN;
     let mut logged = None;
     loop {
         match feed.next(LOAD_PAUSE) {
-            Ok(News::Everything(loaded)) => return Ok(loaded),
+            Ok(News::Everything(loaded)) => return Ok(Some(loaded)),
             Ok(_) => {}
             Err(error) if error.is_permanent() || Instant::now() >= until => {
                 return Err(error.into());
@@ -285,7 +288,10 @@ fn load(feed: &mut impl Feed) -> Result<Loaded, Failure> {
                     );
                     logged = Some(error);
                 }
-                thread::sleep(LOAD_PAUSE);
+                if ends(LOAD_PAUSE)? {
+                    tracing::info!("the start was ended");
+                    return Ok(None);
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
-//! Starts with a store that cannot be used: the log says why.
+//! Starts and ends with parts that cannot be used: the log says why, and signals are heard.
 
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use highwater_testkit::{Process, program};
 use highwater_todos::store::Store as _;
@@ -37,6 +38,43 @@ fn a_store_that_no_waiting_helps() {
         assert!(!status.success() && said.contains(words), "{said}");
         assert!(!said.contains("waits for the store"), "{said}");
     }
+}
+
+/// Purpose: a start that waits for a store that is away ends at the first signal, with success, and not after all of its
+/// patience.
+#[test]
+fn a_start_that_waits_can_be_ended() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let away = "postgres://highwater@127.0.0.1:1/away";
+    let mut service = Process::start_unready(&mut command(away, &data));
+    service.wait_for(|line| line.contains("the start waits for the store"));
+    let asked = Instant::now();
+    service.signal("INT");
+    assert!(service.wait().success());
+    assert!(asked.elapsed() < Duration::from_secs(10), "it waited on");
+}
+
+/// Purpose: an end that waits for a broker that is away says so, and a further signal ends it at once.
+#[test]
+fn an_end_that_waits_can_be_ended() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let mut command = program(env!("CARGO_BIN_EXE_highwater-todos"));
+    command
+        .args([
+            "--listen=127.0.0.1:0",
+            "--metrics=off",
+            "--workers=1",
+            "--kafka-brokers=127.0.0.1:1",
+        ])
+        .args(["--jwt-secret=a secret of thirty-two characters", "--data"])
+        .arg(data.path());
+    let mut service = Process::start(&mut command);
+    service.signal("INT");
+    service.wait_for(|line| line.contains("the end waits for queued commands"));
+    let asked = Instant::now();
+    service.signal("INT");
+    assert!(service.wait().success());
+    assert!(asked.elapsed() < Duration::from_secs(3), "it waited on");
 }
 
 /// Purpose: a server that is read-only, as one is during a failover, is waited for, and the log says so with the remedy;
