@@ -26,6 +26,7 @@
 
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::time::Duration;
 
 use crate::http::{
     Body, BodyPlan, FieldWriter, Fields, Head, LengthMismatch, Limits, Payload, Reject,
@@ -303,6 +304,17 @@ pub trait Pending<'a> {
     ) -> Begun<'a>;
 }
 
+/// The progress of a streamed body that its handler waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upload {
+    /// Since when its handler has waited without a pause.
+    pub since: Instant,
+    /// How many bytes its route still accepts.
+    pub left: u64,
+    /// For how long its peer could not send on this connection, in all: other handlers did not read.
+    pub shut_for: Duration,
+}
+
 /// One stream of a connection: the current request, and its answer.
 pub trait Stream {
     /// Writes header and trailer fields.
@@ -364,9 +376,9 @@ pub trait Stream {
     #[inline]
     fn send_continue(&mut self, _now: Instant) {}
 
-    /// The progress of a streamed body that its handler waits for: since when it has waited without a pause,
-    /// and how many bytes the route still accepts. `None` while the handler does not wait for the peer.
-    fn upload(&self) -> Option<(Instant, u64)>;
+    /// The progress of a streamed body that its handler waits for at `now`. `None` while the handler does not wait for the
+    /// peer.
+    fn upload(&self, now: Instant) -> Option<Upload>;
 
     /// Ends a streamed body that came too slowly. The reply is still owed, and will be the last.
     fn end_upload(&mut self);

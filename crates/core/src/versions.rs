@@ -386,8 +386,8 @@ impl protocol::Stream for Stream<'_> {
         of!(self, send_continue(now));
     }
 
-    fn upload(&self) -> Option<(Instant, u64)> {
-        of!(self, upload())
+    fn upload(&self, now: Instant) -> Option<protocol::Upload> {
+        of!(self, upload(now))
     }
 
     fn end_upload(&mut self) {

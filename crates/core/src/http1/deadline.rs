@@ -8,7 +8,7 @@ use core::time::Duration;
 use super::state::{Connection, Input, Reply};
 use crate::http::{Limits, Reject};
 use crate::link::{Link, Overdue};
-use crate::protocol::Expired;
+use crate::protocol::{Expired, Upload};
 use crate::time::Instant;
 
 /// How long an idle connection stays readable once draining has begun. A request already on its way
@@ -91,14 +91,14 @@ impl Connection {
         }
     }
 
-    /// The progress of a streamed body that its handler waits for: since when it has waited without a pause,
-    /// and how many bytes the route still accepts. `None` while the handler does not wait for the peer.
-    pub fn upload(&self) -> Option<(Instant, u64)> {
+    /// The progress of a streamed body that its handler waits for. `None` while the handler does not wait for the peer.
+    pub fn upload(&self) -> Option<Upload> {
         let waits = matches!(self.input, Input::Streaming(_))
             && self.reply == Reply::Owed
             && !self.body_paused
             && !self.continue_owed;
-        waits.then_some((self.since, self.body_max))
+        let (since, left) = (self.since, self.body_max);
+        waits.then_some(Upload { since, left, shut_for: Duration::ZERO })
     }
 
     /// Ends a streamed body that came too slowly. The reply is still owed, and will be the last.

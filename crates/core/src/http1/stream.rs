@@ -182,7 +182,7 @@ impl protocol::Stream for Stream<'_> {
         self.connection.send_continue(self.link, now);
     }
 
-    fn upload(&self) -> Option<(Instant, u64)> {
+    fn upload(&self, _now: Instant) -> Option<protocol::Upload> {
         self.connection.upload()
     }
 

@@ -7,3 +7,4 @@ mod random;
 mod scene;
 mod streams;
 mod tunnels;
+mod windows;

@@ -124,8 +124,13 @@ fn paused_streams_leave_the_window_to_others() {
     allow(&mut scene, 7, 100_000);
     scene.read_on();
     assert_eq!(scene.windows, [(0, 11_072)]);
-    assert_eq!(scene.pass(scene.limits.body_grace), Expired::Early, "it could not send until then");
-    let expired = scene.pass(scene.limits.body_timeout);
+    let tick = Duration::from_nanos(1);
+    assert_eq!(
+        scene.pass(scene.limits.body_grace - tick),
+        Expired::Early,
+        "it could not send before"
+    );
+    let expired = scene.pass(tick);
     assert!(matches!(expired, Expired::Reject(_) | Expired::BodyFailed(_)), "{expired:?}");
 }
 
@@ -150,8 +155,10 @@ fn a_window_that_the_client_shuts_excuses_nothing() {
         for len in [16_000, 16_000, 16_000, 16_000, 1_535] {
             data(&mut scene, 1, false, len);
         }
-        let Scene { server, link, .. } = &mut scene;
-        assert_eq!(server.stream(link, StreamId(3)).upload().is_some(), is_by_client);
+        let Scene { server, link, now, .. } = &mut scene;
+        let later = *now + Duration::from_secs(1);
+        let upload = server.stream(link, StreamId(3)).upload(later).expect("it is waited for");
+        assert_eq!(upload.shut_for.is_zero(), is_by_client);
         let expired = scene.pass(scene.limits.body_timeout);
         assert_eq!(matches!(expired, Expired::BodyFailed(_)), is_by_client, "{expired:?}");
         // When a handler that has paused goes, what it kept from sending has its whole time again.

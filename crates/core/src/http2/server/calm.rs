@@ -87,7 +87,7 @@ impl Calm {
         self.sent = self.sent.saturating_add(1);
     }
 
-    /// A frame with a request or content came, or was sent and not [cut small](super::state::State::is_cut_small).
+    /// A frame with a request or enough content came, or was sent and not [cut small](super::state::State::is_cut_small).
     #[inline]
     pub(super) fn work(&mut self, limits: &Http2Limits) {
         if self.control.paid_at != Instant::ZERO {

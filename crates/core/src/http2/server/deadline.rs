@@ -66,7 +66,8 @@ impl State {
         if link.is_ending() {
             return of_link;
         }
-        let of_streams = self.streams.iter().map(|stream| stream.deadline(limits)).min();
+        let is_shut = self.shut.is_shut();
+        let of_streams = self.streams.iter().map(|stream| stream.deadline(limits, is_shut)).min();
         of_link
             .min(self.request_deadline(link, limits))
             .min(self.block_deadline(limits))
@@ -106,17 +107,6 @@ impl State {
         self.expire_body(link, now, limits).unwrap_or(of_all(Expired::Early))
     }
 
-    /// The peer could not send, as other handlers had shut our window for the connection.
-    fn restart_uploads(&mut self, now: Instant) {
-        for stream in self.streams.iter_mut() {
-            if let Some(upload) = &mut stream.upload
-                && !matches!(upload.kind, Kind::Closing)
-            {
-                upload.restart(now);
-            }
-        }
-    }
-
     /// Ends the upload that is too slow, or the tunnel that only the peer has not ended.
     fn expire_body(
         &mut self,
@@ -124,16 +114,11 @@ impl State {
         now: Instant,
         limits: &Limits,
     ) -> Option<(StreamId, Expired)> {
-        let is_excused = self.was_shut || self.is_shut_by_handlers();
-        let stream = self.streams.iter_mut().find(|it| now >= it.body_deadline(limits))?;
+        let is_shut = self.shut.is_shut();
+        let stream = self.streams.iter_mut().find(|it| now >= it.body_deadline(limits, is_shut))?;
         let (id, upload) = (stream.id, stream.upload.as_mut()?);
         if matches!(upload.kind, Kind::Closing) {
             self.reset(link, id, ErrorCode::NO_ERROR, now);
-            return None;
-        }
-        if is_excused {
-            self.was_shut = false;
-            self.restart_uploads(now);
             return None;
         }
         let is_collecting = matches!(upload.kind, Kind::Collecting(..));

@@ -20,6 +20,9 @@ use crate::time::Instant;
 
 type Result<T> = core::result::Result<T, Error>;
 
+/// Content of this length on pays for frames without; smaller pieces only if a request ends with them.
+const PAYING_MIN: usize = 1024;
+
 const WINDOW_TOO_LARGE: &str = "a window exceeds 2^31-1";
 
 const fn protocol(reason: &'static str) -> Error {
@@ -326,13 +329,15 @@ impl State {
                 "more content than the connection's window allows",
             ));
         }
-        if piece.is_empty() && !is_last {
-            self.calm.control(now, &limits.http2)?;
-        } else {
-            self.calm.work(&limits.http2);
+        match piece.len() {
+            _ if is_last => self.calm.work(&limits.http2),
+            0 => self.calm.control(now, &limits.http2)?,
+            // A client that sends its content by a byte at a time must not pay for other frames with that.
+            1..PAYING_MIN => {}
+            _ => self.calm.work(&limits.http2),
         }
         let Some(index) = self.streams.find(id) else {
-            self.give_back(link, flow);
+            self.give_back(flow);
             return match self.on_closed(id)? {
                 Closed::ByUs => Ok(Found::Wait),
                 Closed::ByPeer => {
@@ -343,7 +348,7 @@ impl State {
         let stream = &mut self.streams[index];
         let wrong = |code, reason| Err(Error::stream(id, code, reason));
         let Some(upload) = stream.upload.as_mut().filter(|upload| !upload.has_ended) else {
-            self.give_back(link, flow);
+            self.give_back(flow);
             return wrong(ErrorCode::STREAM_CLOSED, "DATA behind the end of a request");
         };
         let is_within = upload.window.take(flow);
@@ -352,7 +357,7 @@ impl State {
             Some(left) => left.checked_sub(piece.len() as u64).map(|rest| *left = rest).is_some(),
         };
         if !is_within || !is_short {
-            self.give_back(link, flow);
+            self.give_back(flow);
             return match is_within {
                 true => wrong(ErrorCode::PROTOCOL_ERROR, "more content than content-length says"),
                 false => wrong(FLOW, "more content than the stream's window allows"),
@@ -424,7 +429,7 @@ impl State {
 
     /// Content was handed on, or is not wanted: the peer may send as much more.
     pub(super) fn handed_on(&mut self, link: &mut Link, id: u32, bytes: u32) {
-        self.give_back(link, bytes);
+        self.give_back(bytes);
         let Some(upload) = self.streams.get_mut(id).and_then(|stream| stream.upload.as_mut())
         else {
             return;

@@ -112,6 +112,7 @@ impl Protocol for Connection {
 
     fn flush(&mut self, link: &mut Link, limits: &Limits, now: Instant) {
         let state = &mut self.state;
+        state.end_turn(link, now);
         state.send_waiting(link, limits, now);
         // Requests may wait behind a full output.
         let has_all = link.is_eof() && link.carry().is_empty();

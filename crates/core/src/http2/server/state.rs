@@ -14,6 +14,7 @@ use super::calm::Calm;
 use super::found::Found;
 use super::priority::Priority;
 use super::streams::{StreamState, Streams, Unsent};
+use super::upload::Kind;
 use crate::http::Limits;
 use crate::link::Link;
 use crate::protocol::{Farewell, Report};
@@ -75,8 +76,8 @@ pub(super) struct State {
     /// The peer's settings: the window of a new stream, and the size of a frame.
     pub(super) initial_window: u32,
     pub(super) frame_max: u32,
-    /// Handlers had shut the window, and so kept the peer from sending, since content was last found to be late.
-    pub(super) was_shut: bool,
+    /// How long handlers have kept the window of the connection shut.
+    pub(super) shut: Shut,
     /// The peer knows our settings, or is taken to know them from then on.
     pub(super) is_settled: bool,
     pub(super) settled_by: Instant,
@@ -131,7 +132,7 @@ impl State {
             taken: 0,
             initial_window: WINDOW_DEFAULT,
             frame_max: FRAME_SIZE_DEFAULT,
-            was_shut: false,
+            shut: Shut::NEVER,
             is_settled: false,
             settled_by: Instant::MAX,
             ready: VecDeque::new(),
@@ -239,14 +240,13 @@ impl State {
 
     /// Forgets a stream, and gives back what it held of the connection's window.
     pub(super) fn remove(&mut self, link: &mut Link, index: usize, now: Instant) {
-        self.note_shut();
         let mut stream = self.streams.remove(index);
         if let Some(unsent) = stream.unsent.take() {
             self.drop_unsent(&unsent);
         }
         if let Some(upload) = &mut stream.upload {
             let held = upload.drop_rest();
-            self.give_back(link, held as u32);
+            self.give_back(held as u32);
         }
         self.since = now;
         link.note_answer();
@@ -257,33 +257,39 @@ impl State {
         self.unsent -= unsent.len;
     }
 
-    /// Whether the peer cannot send, since our window for the connection is full of content that handlers do not read. One
-    /// that could go on if the peer read its answer does not count: else the peer could shut the window as it likes.
-    pub(super) fn is_shut_by_handlers(&self) -> bool {
-        let pauses = |stream: &StreamState| {
-            stream.unsent.is_none() && stream.upload.as_ref().is_some_and(|it| it.held() > 0)
-        };
-        self.window_in.available() == 0 && self.streams.iter().any(pauses)
-    }
-
-    /// Content that is held is about to be given up or handed on.
-    pub(super) fn note_shut(&mut self) {
-        self.was_shut |= self.is_shut_by_handlers();
-    }
-
-    /// Bytes of content are no longer held: the peer may send as many more.
+    /// Bytes of content are no longer held.
     #[inline]
-    pub(super) fn give_back(&mut self, link: &mut Link, bytes: u32) {
+    pub(super) fn give_back(&mut self, bytes: u32) {
         self.taken += bytes;
+    }
+
+    /// A turn ends: the peer may send as much more as is no longer held. Only now, since nothing leaves before: frames of a
+    /// byte each would cost one each. And so it is known from when to when the window is shut.
+    pub(super) fn end_turn(&mut self, link: &mut Link, now: Instant) {
         // At half of what is not held: streams whose handlers pause must not keep from the others what these have used.
         let is_half = self.taken >= self.window_in.available();
         if is_half && self.taken > 0 && !link.is_ending() && self.phase == Phase::Open {
             let taken = core::mem::take(&mut self.taken);
-            self.note_shut();
             if self.window_in.give(taken) {
                 encode::window_update(0, taken, link.output());
             }
         }
+        let is_shut = self.is_shut_by_handlers();
+        if let Some(since) = self.shut.turn(is_shut, now) {
+            let uploads = self.streams.iter_mut().filter_map(|stream| stream.upload.as_mut());
+            for upload in uploads.filter(|upload| !matches!(upload.kind, Kind::Closing)) {
+                upload.excuse(since, now);
+            }
+        }
+    }
+
+    /// Whether the peer cannot send, since our window for the connection is full of content that handlers do not read. One
+    /// that could go on if the peer read its answer does not count: else the peer could shut the window as it likes.
+    fn is_shut_by_handlers(&self) -> bool {
+        let pauses = |stream: &StreamState| {
+            stream.unsent.is_none() && stream.upload.as_ref().is_some_and(|it| it.held() > 0)
+        };
+        self.window_in.available() == 0 && self.streams.iter().any(pauses)
     }
 
     /// What to do with a frame for a stream that is not open.
@@ -339,6 +345,40 @@ impl State {
             + self.streams.allocated()
             + self.block.allocated()
             + (self.ready.capacity() + self.reset.capacity()) * size_of::<u32>()
+    }
+}
+
+/// How long handlers have kept the window of a connection shut: its peer cannot be late while it must not send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shut {
+    /// Since when they do; `MAX` if they do not.
+    since: Instant,
+    /// For how long they did before.
+    before: Duration,
+}
+
+impl Shut {
+    const NEVER: Shut = Shut { since: Instant::MAX, before: Duration::ZERO };
+
+    #[inline]
+    pub(super) fn is_shut(&self) -> bool {
+        self.since != Instant::MAX
+    }
+
+    /// For how long it was, in all, at `now`.
+    pub(super) fn total(&self, now: Instant) -> Duration {
+        self.before + if self.is_shut() { now - self.since } else { Duration::ZERO }
+    }
+
+    /// What it is at the end of a turn. Returns since when it was shut, if it no longer is.
+    #[inline]
+    fn turn(&mut self, is_shut: bool, now: Instant) -> Option<Instant> {
+        if is_shut == self.is_shut() {
+            return None;
+        }
+        self.before = self.total(now);
+        let since = core::mem::replace(&mut self.since, if is_shut { now } else { Instant::MAX });
+        (!is_shut).then_some(since)
     }
 }
 

@@ -110,14 +110,13 @@ impl Stream<'_> {
     /// Nobody wants the rest of the content.
     fn drop_content(&mut self) {
         let Some(index) = self.index else { return };
-        self.state.note_shut();
         let stream = &mut self.state.streams[index];
         let Some(upload) = &mut stream.upload else { return };
         let held = upload.drop_rest() as u32;
         if upload.has_ended {
             stream.upload = None;
         }
-        self.state.give_back(self.link, held);
+        self.state.give_back(held);
     }
 }
 
@@ -234,16 +233,16 @@ impl protocol::Stream for Stream<'_> {
         }
     }
 
-    fn upload(&self) -> Option<(Instant, u64)> {
+    fn upload(&self, now: Instant) -> Option<protocol::Upload> {
         let is_owed = self.is_reply_owed();
         let upload = self.content()?;
         let waits = is_owed
             && matches!(upload.kind, Kind::Streaming)
             && upload.room > 0
-            && !self.state.is_shut_by_handlers() // Else it cannot send.
             && !upload.continue_owed
             && !upload.has_ended;
-        waits.then_some((upload.since, upload.max))
+        let (since, left) = (upload.since, upload.max);
+        waits.then_some(protocol::Upload { since, left, shut_for: self.state.shut.total(now) })
     }
 
     fn end_upload(&mut self) {

@@ -87,16 +87,16 @@ impl StreamState {
         self.unsent.as_ref().map_or(0, |unsent| unsent.len)
     }
 
-    /// Its next deadline.
+    /// Its next deadline. With `is_shut`, handlers keep the window of the connection shut.
     #[inline]
-    pub(super) fn deadline(&self, limits: &Limits) -> Instant {
-        self.body_deadline(limits).min(self.stall_deadline(limits))
+    pub(super) fn deadline(&self, limits: &Limits, is_shut: bool) -> Instant {
+        self.body_deadline(limits, is_shut).min(self.stall_deadline(limits))
     }
 
     #[inline]
-    pub(super) fn body_deadline(&self, limits: &Limits) -> Instant {
+    pub(super) fn body_deadline(&self, limits: &Limits, is_shut: bool) -> Instant {
         match &self.upload {
-            Some(upload) if !self.is_parked => upload.deadline(limits),
+            Some(upload) if !self.is_parked => upload.deadline(limits, is_shut),
             _ => Instant::MAX,
         }
     }

@@ -123,6 +123,12 @@ impl Upload {
         }
     }
 
+    /// The peer could not send from `since` to `until`: its deadlines end so much later.
+    pub(super) fn excuse(&mut self, since: Instant, until: Instant) {
+        self.since += until - self.since.max(since);
+        self.progress += until - self.progress.max(since);
+    }
+
     /// Its deadlines count from now.
     pub(super) fn restart(&mut self, now: Instant) {
         (self.since, self.progress, self.bytes) = (now, now, 0);
@@ -162,12 +168,12 @@ impl Upload {
         }
     }
 
-    /// By when more must have come.
-    pub(super) fn deadline(&self, limits: &Limits) -> Instant {
+    /// By when more must have come. With `is_shut`, the peer cannot send.
+    pub(super) fn deadline(&self, limits: &Limits, is_shut: bool) -> Instant {
         if matches!(self.kind, Kind::Closing) {
             return self.since + limits.linger_timeout;
         }
-        if !self.awaits_peer() {
+        if is_shut || !self.awaits_peer() {
             return Instant::MAX;
         }
         let stalled = self.progress + limits.body_timeout;

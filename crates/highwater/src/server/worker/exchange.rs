@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use highwater_core::driver::{ConnId, Reading};
 use highwater_core::http::{Head, Method};
+use highwater_core::protocol;
 use highwater_core::time::Instant;
 
 use super::protocol::StreamId;
@@ -299,9 +300,8 @@ impl Exchange {
 pub(super) struct Upload {
     /// When to judge it next; `MAX` for never.
     pub(super) due: Instant,
-    /// When it was last judged, and how many bytes the route still accepted then; `None` if the handler was
-    /// not waiting for its client.
-    pub(super) seen: Option<(Instant, u64)>,
+    /// When it was last judged, and what its protocol said then; `None` if the handler was not waiting for its client.
+    pub(super) seen: Option<(Instant, protocol::Upload)>,
 }
 
 impl Upload {

@@ -13,7 +13,8 @@
 //!
 //! The slowest uploads end first, with 408. As soon as refusals stop, the others may be slow again. An upload
 //! is judged every two seconds, by the bytes that came within them. Only the client's own slowness counts:
-//! time in which the handler did not read is ignored. Collected bodies hold no place before they are
+//! time in which its handler did not read is ignored, and that in which other handlers kept the window of its
+//! connection shut. Collected bodies hold no place before they are
 //! complete, so this does not apply to them.
 //!
 //! Without a minimum rate (`--body-rate-min 0`) no upload is ended.
@@ -37,7 +38,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
     pub(super) fn watch_upload(&mut self) {
         if self.exchange.feed.is_some() && self.stream.is_reply_owed() {
             let now = self.parts.turn.now;
-            let seen = self.stream.upload().map(|(_, left)| (now, left));
+            let seen = self.stream.upload(now).map(|upload| (now, upload));
             self.exchange.upload = Upload { due: now + LOOK, seen };
         }
     }
@@ -51,21 +52,22 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         if exchange.feed.is_none() || !self.stream.is_reply_owed() {
             return; // It is complete, or answered.
         }
-        let upload = self.stream.upload();
-        exchange.upload = Upload { due: now + LOOK, seen: upload.map(|(_, left)| (now, left)) };
-        let (Some((since, left)), Some((seen_at, seen_left))) = (upload, before.seen) else {
+        let upload = self.stream.upload(now);
+        exchange.upload = Upload { due: now + LOOK, seen: upload.map(|upload| (now, upload)) };
+        let (Some(upload), Some((seen_at, seen))) = (upload, before.seen) else {
             return;
         };
-        if since > seen_at {
+        if upload.since > seen_at {
             return; // The handler did not read for some of this time.
         }
+        let time = (now - seen_at).saturating_sub(upload.shut_for - seen.shut_for);
         let shared = self.parts.turn.clock.shared(now);
         let scarcity =
             |target| self.app.rules(target, shared).limit.map(|limit| limit.scarcity(shared));
         let factor = exchange.target.and_then(scarcity).unwrap_or(0);
         let rate_min = u128::from(self.parts.encoder.limits.body_rate_min) * u128::from(factor);
-        let came = u128::from(seen_left.saturating_sub(left));
-        if came * 1000 < rate_min * (now - seen_at).as_millis() {
+        let came = u128::from(seen.left.saturating_sub(upload.left));
+        if came * 1000 < rate_min * time.as_millis() {
             exchange.upload = Upload::NONE;
             self.stream.end_upload();
             self.parts.metrics.timeout(Timeout::Body);

@@ -1,9 +1,11 @@
 //! One stream of the protocol with streams: the answer in, and what its handler wants of its request.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use highwater_core::http::{LengthMismatch, Limits, Payload};
 use highwater_core::link::Link;
-use highwater_core::protocol::Stream;
+use highwater_core::protocol::{Stream, Upload};
 use highwater_core::time::Instant;
 
 use super::connection::Toy;
@@ -135,13 +137,14 @@ impl Stream for ToyStream<'_> {
         }
     }
 
-    fn upload(&self) -> Option<(Instant, u64)> {
+    fn upload(&self, _now: Instant) -> Option<Upload> {
         let state = self.state()?;
         let waits = matches!(state.input, Input::Streaming)
             && state.reply == Reply::Owed
             && !state.is_paused
             && !state.ends;
-        waits.then_some((state.since, state.body_max))
+        let (since, left) = (state.since, state.body_max);
+        waits.then_some(Upload { since, left, shut_for: Duration::ZERO })
     }
 
     fn end_upload(&mut self) {
