@@ -1,4 +1,4 @@
-//! The parameters of SETTINGS (RFC 9113 §6.5.2, RFC 8441 §3).
+//! The parameters of SETTINGS (RFC 9113 §6.5.2, RFC 8441 §3, RFC 9218 §2.1).
 
 use super::error::{Error, ErrorCode};
 
@@ -58,6 +58,10 @@ impl Setting {
             0x8 => Setting::EnableConnectProtocol(switch(
                 "SETTINGS_ENABLE_CONNECT_PROTOCOL is neither 0 nor 1",
             )?),
+            0x9 if value > 1 => {
+                let reason = "SETTINGS_NO_RFC7540_PRIORITIES is neither 0 nor 1"; // RFC 9218 §2.1.
+                return Err(Error::connection(ErrorCode::PROTOCOL_ERROR, reason));
+            }
             _ => Setting::Unknown(id, value),
         })
     }

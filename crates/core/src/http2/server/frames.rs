@@ -95,6 +95,10 @@ impl State {
                 link.note_movement(now);
                 self.on_window(stream, increment)?;
             }
+            // Nothing is pushed here (RFC 9218 §7.1).
+            Frame::PriorityUpdate { stream, .. } if stream.is_multiple_of(2) => {
+                return Err(protocol("a priority is for no stream of a request"));
+            }
             Frame::PriorityUpdate { stream, value } => {
                 let priority = Priority::parse(value);
                 match self.streams.get_mut(stream) {
