@@ -212,6 +212,35 @@ on_each! {
 }
 
 on_each! {
+    /// Purpose: a connection that has woken one driver of a shared socket is accepted by another if the first is told to
+    /// accept no more before it looks. Once, io_uring woke only one, and the connection waited for the next.
+    fn a_wake_up_is_not_lost_with_its_driver<D>() {
+        let addr = "127.0.0.1:1".parse().unwrap();
+        let config = DriverConfig::default();
+        for pauses_first in [true, false] {
+            let directory = Directory::new("woken");
+            let (first, _file, path) = directory.bind(64);
+            let second = first.share().unwrap();
+            let start = |listener| Rig::<D>::of(D::start(vec![listener], &config).unwrap(), addr);
+            let mut rigs = [start(first), start(second)];
+            for rig in &mut rigs {
+                rig.driver.accept(FIRST, Accepting::On);
+                rig.settle();
+            }
+            if !pauses_first {
+                rigs.reverse();
+            }
+            let client = UnixStream::connect(&path).unwrap();
+            let [pausing, other] = &mut rigs;
+            pausing.driver.accept(FIRST, Accepting::Paused);
+            pausing.settle();
+            other.until("it accepts", |other| other.open() + pausing.open() == 1);
+            drop(client);
+        }
+    }
+}
+
+on_each! {
     /// Purpose: a driver that closes a socket which another process keeps leaves most of a long queue to it, or a drain
     /// under overload would never end; and none of the queue is lost.
     fn a_kept_socket_is_left_to_others<D>() {

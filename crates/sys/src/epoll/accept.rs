@@ -19,7 +19,8 @@ use crate::{DriverConfig, Listener};
 const ACCEPTS_MAX: usize = 64;
 
 const READY: u32 = libc::EPOLLIN as u32;
-/// Where several drivers wait for one socket, a connection wakes only one of them.
+/// Where several drivers wait for one socket, a connection wakes only one of them. None is lost: the kernel passes it on where
+/// that one is not waiting, and one that was waiting tries to accept before it is told anything else.
 const READY_FOR_ONE: u32 = READY | libc::EPOLLEXCLUSIVE as u32;
 
 pub(super) struct Acceptor {

@@ -210,11 +210,11 @@ impl Ring {
         unsafe { self.push(&entry.user_data(token.0)) }
     }
 
-    /// Reports once that a connection waits at a listener that other drivers wait at, too. A connection
-    /// wakes one of them.
+    /// Reports once that a connection waits at a listener that other drivers wait at, too. A connection wakes all of them:
+    /// with `EPOLLEXCLUSIVE` it would wake one, also one that is busy, or that is about to accept no more, and the others
+    /// would not learn of it.
     pub(super) fn await_connection(&mut self, listener: RawFd, token: Token) {
-        let events = (libc::POLLIN as u32) | libc::EPOLLEXCLUSIVE as u32;
-        let entry = opcode::PollAdd::new(Fd(listener), events).build();
+        let entry = opcode::PollAdd::new(Fd(listener), libc::POLLIN as u32).build();
         // SAFETY: points to nothing.
         unsafe { self.push(&entry.user_data(token.0)) }
     }
