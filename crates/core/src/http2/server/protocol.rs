@@ -112,8 +112,8 @@ impl Protocol for Connection {
 
     fn flush(&mut self, link: &mut Link, limits: &Limits, now: Instant) {
         let state = &mut self.state;
-        state.end_turn(link, now);
         state.send_waiting(link, limits, now);
+        state.end_turn(link, now);
         // Requests may wait behind a full output.
         let has_all = link.is_eof() && link.carry().is_empty();
         let is_last = matches!(state.going, Going::Final(_)) || has_all;
