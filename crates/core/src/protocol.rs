@@ -348,6 +348,12 @@ pub trait Stream {
     /// Memory of the body that is being collected, in bytes; 0 if none is.
     fn collected(&self) -> usize;
 
+    /// Memory of streamed content that waits for its handler, in bytes; 0 if it waits with the peer.
+    #[inline]
+    fn held(&self) -> usize {
+        0
+    }
+
     /// The limit that was exceeded by a body refused as too large.
     fn body_max(&self) -> u64;
 
@@ -380,7 +386,7 @@ pub trait Stream {
     /// peer.
     fn upload(&self, now: Instant) -> Option<Upload>;
 
-    /// Ends a streamed body that came too slowly. The reply is still owed, and will be the last.
+    /// Ends a streamed body that came too slowly, or that there is no memory for. A reply that is owed will be the last.
     fn end_upload(&mut self);
 
     // ---- the answer

@@ -354,6 +354,10 @@ impl protocol::Stream for Stream<'_> {
         of!(self, collected())
     }
 
+    fn held(&self) -> usize {
+        of!(self, held())
+    }
+
     fn body_max(&self) -> u64 {
         of!(self, body_max())
     }

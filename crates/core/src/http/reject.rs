@@ -54,6 +54,8 @@ pub enum Reject {
     Expectation,
     /// The header section is too large or has too many fields (RFC 6585 §5).
     HeaderTooLarge,
+    /// The body waits for its handler, and there is no memory for it (RFC 9110 §15.6.4).
+    BodyMemory,
     /// An extended CONNECT to another protocol than WebSocket (RFC 8441 §4; RFC 9220 §3 recommends the status).
     Protocol,
 }
@@ -68,6 +70,7 @@ impl Reject {
             Reject::Expectation => 417,
             Reject::HeaderTooLarge => 431,
             Reject::Protocol => 501,
+            Reject::BodyMemory => 503,
             Reject::VersionUnsupported => 505,
             _ => 400,
         }
@@ -82,6 +85,7 @@ impl Reject {
             417 => "expectation_failed",
             431 => "header_too_large",
             501 => "not_implemented",
+            503 => "overloaded",
             505 => "version_not_supported",
             _ => "malformed_request",
         }
@@ -115,6 +119,7 @@ impl Reject {
             Reject::UriTooLong => "the request target is too long",
             Reject::Expectation => "the only expectation supported is 100-continue",
             Reject::HeaderTooLarge => "the header section is too large or has too many fields",
+            Reject::BodyMemory => "the server has no memory for the request body at present",
             Reject::Protocol => "the only protocol that a CONNECT can name here is websocket",
         }
     }

@@ -122,6 +122,7 @@ impl Rejection {
                 Reject::Expectation => Row::Expectation,
                 Reject::HeaderTooLarge => Row::HeaderTooLarge,
                 Reject::VersionUnsupported => Row::VersionUnsupported,
+                Reject::BodyMemory => Row::RequestMemory,
                 Reject::Protocol => Row::NotImplemented,
                 _ => Row::Malformed,
             },

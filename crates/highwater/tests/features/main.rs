@@ -24,6 +24,7 @@ mod disconnected;
 mod embedded;
 mod files;
 mod heads;
+mod held_uploads;
 mod http2;
 mod idempotency;
 mod kept_bodies;

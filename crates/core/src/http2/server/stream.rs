@@ -158,6 +158,10 @@ impl protocol::Stream for Stream<'_> {
         }
     }
 
+    fn held(&self) -> usize {
+        self.content().map_or(0, |upload| upload.held.capacity())
+    }
+
     fn body_max(&self) -> u64 {
         self.content().map_or(0, |upload| upload.max)
     }

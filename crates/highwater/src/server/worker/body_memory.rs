@@ -4,11 +4,12 @@
 //!  complete in the receive buffer    never counted, never held
 //!  collected for its handler         counted as it grows; no room: 503, Retry-After, and the connection closes
 //!  streamed to its handler           64 KiB are set aside; no room: its feed holds a few KiB, and TCP pushes back
-//!  held for its handler (HTTP/2)     never counted: what the window of its connection allows, 512 KiB for all streams
+//!  held for its handler (HTTP/2)     counted while it waits; no room: its request is refused with 503, or its body fails
 //! ```
 //!
-//! Content of HTTP/2 that a handler does not read waits in the protocol, since other streams of the connection must be read.
-//! It is bounded by `Http2Limits::connection_window` for each connection, beside the memory that is counted here.
+//! Content of HTTP/2 that a handler does not read, or whose request is in the queue, waits in the protocol, since other
+//! streams of the connection must be read: it was promised by windows, up to `Http2Limits::connection_window` for each
+//! connection, and cannot be pushed back.
 //!
 //! Memory stays counted until the request is answered, since the handler most likely has a copy of the
 //! content. Requests without a body, and bodies that came with their heads, never come here.
@@ -18,10 +19,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use highwater_core::http::Reject;
 use highwater_core::time::Clock;
 
 use super::protocol::{Protocol, Stream};
 use super::serve::ExchangeMut;
+use crate::app::BodyError;
 use crate::metrics::Rejection;
 
 /// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
@@ -112,6 +115,40 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         self.refuse(target, Rejection::RequestMemory, number, response);
         self.release_body(); // At once: bodies that arrive in the same turn may have its room.
         false
+    }
+
+    /// Counts streamed content that waits for its handler. If there is no room for it, it is dropped: its handler is told, or
+    /// its request is refused.
+    #[inline]
+    pub(super) fn holds_rest(&mut self) {
+        let held = self.stream.held();
+        let before = std::mem::replace(&mut self.exchange.counted.held, held);
+        if held != before {
+            self.count_held(held, before);
+        }
+    }
+
+    #[cold]
+    fn count_held(&mut self, held: usize, before: usize) {
+        if held < before {
+            return self.parts.body_memory.give_back(before - held);
+        }
+        if self.parts.body_memory.take(held - before) {
+            return;
+        }
+        self.exchange.counted.held = 0;
+        self.parts.body_memory.give_back(before);
+        self.stream.end_upload();
+        if let Some(waiting) = &mut self.exchange.queue.waiting {
+            waiting.lacks_memory = true; // That is counted when it is refused.
+            return;
+        }
+        self.parts.metrics.rejected(Rejection::RequestMemory);
+        match self.exchange.feed.take() {
+            Some(feed) => feed.fail(BodyError::from(Reject::BodyMemory)),
+            // A tunnel that is not open yet: it must not lack its beginning.
+            None => self.stream.reset(),
+        }
     }
 
     /// Gives back the bytes counted for a body whose content is dropped.

@@ -100,8 +100,10 @@ pub(super) struct Answered {
 /// What an exchange is counted for, until it is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counted {
-    /// Bytes against the memory for bodies.
+    /// Bytes against the memory for bodies: of a body that is collected, or set aside for one that is streamed.
     pub(super) charged: usize,
+    /// The same of streamed content that waits for its handler.
+    pub(super) held: usize,
     /// It waits for a future.
     pub(super) is_awaiting: bool,
     /// Its demand on its worker.
@@ -109,7 +111,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    const NONE: Counted = Counted { charged: 0, is_awaiting: false, demand: Demand::None };
+    const NONE: Counted = Counted { charged: 0, held: 0, is_awaiting: false, demand: Demand::None };
 }
 
 /// One request and its answer.

@@ -58,6 +58,8 @@ pub(super) struct Waiting {
     pub(super) panic: Option<Panic>,
     /// It found no room in the queue and is refused when its turn comes.
     pub(super) is_displaced: bool,
+    /// There was no memory for its content: it is refused when its turn comes.
+    pub(super) lacks_memory: bool,
 }
 
 /// Records that are kept for the next requests that wait, and the size beyond which one is not kept.
@@ -89,10 +91,12 @@ impl SpareRecords {
         let routed = routed.clone();
         let Some(mut record) = self.0.pop() else {
             let head = OwnedHead::copy(&request.head);
-            return Box::new(Waiting { head, routed, body, panic: None, is_displaced: false });
+            let (panic, is_displaced, lacks_memory) = (None, false, false);
+            return Box::new(Waiting { head, routed, body, panic, is_displaced, lacks_memory });
         };
         record.head.copy_from(&request.head);
-        (record.routed, record.body, record.is_displaced) = (routed, body, false);
+        (record.routed, record.body) = (routed, body);
+        (record.is_displaced, record.lacks_memory) = (false, false);
         record
     }
 

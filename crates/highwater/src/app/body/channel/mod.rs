@@ -556,7 +556,7 @@ impl Drop for BodyStream {
 }
 
 /// A body that was not completed. Converted into an [`Error`](crate::app::Error), it has the status for its
-/// cause: 413 if it was too large, 408 if it stalled, else 400.
+/// cause: 413 if it was too large, 408 if it stalled, 503 if there was no memory for what waited to be read, else 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyError {
     reject: Option<Reject>,

@@ -3,7 +3,7 @@
 use highwater_core::time::Clock;
 
 use super::super::detached::Detached;
-use super::super::exchange::Exchange;
+use super::super::exchange::{Counted, Exchange};
 use super::super::protocol::{Protocol, Stream};
 use super::ExchangeMut;
 use crate::admission::worker::Demand;
@@ -25,9 +25,10 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         if self.endpoint().is_some_and(EndpointInfo::is_detached) {
             self.detach();
         }
-        let charged = std::mem::take(&mut self.exchange.counted.charged);
-        if charged != 0 {
-            self.parts.body_memory.give_back(charged);
+        let Counted { charged, held, .. } = &mut self.exchange.counted;
+        let bytes = std::mem::take(charged) + std::mem::take(held);
+        if bytes != 0 {
+            self.parts.body_memory.give_back(bytes);
         }
         if std::mem::take(&mut self.exchange.counted.is_awaiting) {
             self.parts.tasks.count_awaiting(false);

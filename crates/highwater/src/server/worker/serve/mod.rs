@@ -33,7 +33,7 @@ use highwater_core::time::{Clock, Instant};
 
 use super::accept::Acceptor;
 use super::connections::{Agenda, Connection, Connections};
-use super::exchange::{Exchange, ExchangeId, Exchanges};
+use super::exchange::{Counted, Exchange, ExchangeId, Exchanges};
 use super::protocol::{Protocol, Stream};
 use super::{Parsing, Parts};
 use crate::admission::worker::Demand;
@@ -160,7 +160,8 @@ impl<'w, C: Clock, P: Protocol> ConnectionMut<'w, C, P> {
     #[inline(always)]
     fn settle_one(&mut self, is_alive: bool, is_awaited: bool) -> Demand {
         let (_, stream, exchange) = self.exchanges.get_mut(self.at);
-        let has_content = exchange.content.is_some() || exchange.counted.charged != 0;
+        let Counted { charged, held, .. } = exchange.counted;
+        let has_content = exchange.content.is_some() || charged | held != 0;
         let Connection { link, protocol, .. } = &mut *self.connection;
         let (demand, is_over) =
             self.parts.count((exchange, &protocol.stream(link, stream)), is_alive, is_awaited);
@@ -175,6 +176,7 @@ impl<'w, C: Clock, P: Protocol> ConnectionMut<'w, C, P> {
     fn settle_content(&mut self, is_alive: bool, is_awaited: bool) -> Demand {
         self.exchange().end_unheard();
         self.exchange().release_body();
+        self.exchange().holds_rest();
         let (demand, is_over) = self.exchange().count(is_alive, is_awaited);
         if is_over {
             self.close_stream();

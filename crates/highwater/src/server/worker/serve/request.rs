@@ -226,7 +226,11 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             exchange.named = Named::of(head);
             return self.exchange().fail(panic.clone());
         }
-        match &mut self.parts.judge(app, (target, head), arrival, false) {
+        let mut verdict = match waiting.lacks_memory {
+            true => Verdict::Refuse(Rejection::RequestMemory), // Whatever its route: its content is lost.
+            false => self.parts.judge(app, (target, head), arrival, false),
+        };
+        match &mut verdict {
             Verdict::Serve(grant) => {
                 let from = (peer, &self.connection.certificates);
                 let of = (target, head, &waiting.routed);
@@ -259,14 +263,20 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         self.connection.protocol.is_used_up(&self.connection.link, input)
     }
 
-    /// Whether there is room for the bodies that are being collected. One that has none is refused.
+    /// Whether there is room for the bodies that are being collected, and for content that waits for handlers. What has
+    /// none is refused.
     #[inline]
     fn holds_bodies(&mut self) -> bool {
-        if self.connection.streams.more().is_empty() {
+        if !self.connection.streams.is_divided() {
             return self.exchange().stream.collected() == 0 || self.hold_body();
         }
+        self.holds_all()
+    }
+
+    fn holds_all(&mut self) -> bool {
         let (mut n, mut holds) = (0, true);
         while self.turn_to(n) {
+            self.exchange().holds_rest();
             holds &= self.exchange().holds_body();
             n += 1;
         }
