@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
 use highwater_core::driver::{AcceptError, Accepting, ConnId, Event, ListenerId};
 use io_uring::cqueue;
 
-use super::slots::{Operation, RECEIVING, Token};
+use super::slots::{Operation, RECEIVING, Token, UNIX};
 use super::{COMPLETIONS_MAX, Uring};
 use crate::socket::accept_failure;
 use crate::{DriverConfig, Listener, direct, socket};
@@ -35,6 +35,7 @@ struct Entrance {
     /// `None` once closed.
     listener: Option<Listener>,
     is_shared: bool,
+    is_unix: bool,
     /// For `Few`: how many are left.
     wanted: Accepting,
     /// Operations in flight, and what they are.
@@ -63,6 +64,7 @@ impl Acceptor {
             let is_shared = listener.is_shared();
             listener.set_nonblocking(is_shared)?;
             Ok(Entrance {
+                is_unix: listener.local_addr().is_err(),
                 listener: Some(listener),
                 is_shared,
                 wanted: Accepting::Paused,
@@ -205,11 +207,11 @@ impl Uring {
         if let Some(listener) = &entrance.listener {
             listener.unfilter(fd);
         }
-        let stopped = entrance.stopped;
+        let (stopped, is_unix) = (entrance.stopped, entrance.is_unix);
         let index = self.slots.insert(fd);
         let token = self.slots.token(Operation::Receive, index);
         self.ring.receive_once(fd, token);
-        self.slots.at(index).set(RECEIVING);
+        self.slots.at(index).set(RECEIVING | if is_unix { UNIX } else { 0 });
         let peer = if self.acceptor.peer_addresses { socket::peer_addr(fd) } else { None };
         on_event(Event::Accepted(ConnId(index), id, peer));
         if self.slots.len() >= self.acceptor.connections_max && !stopped {

@@ -7,7 +7,7 @@ use highwater_core::driver::{ConnId, Event, Reading};
 use io_uring::cqueue;
 
 use super::Uring;
-use super::slots::{CANCELLING, CLOSING, EOF, MORE, Operation, RECEIVING, STARVED, Token};
+use super::slots::{CANCELLING, CLOSING, EOF, MORE, Operation, RECEIVING, STARVED, Token, UNIX};
 
 impl Uring {
     #[inline]
@@ -78,6 +78,7 @@ impl Uring {
         }
         match slot.reading {
             Reading::Once | Reading::Brief => self.ring.receive_once(slot.fd, token),
+            Reading::Stream if slot.is(UNIX) => self.ring.receive_once(slot.fd, token),
             Reading::Stream => self.ring.receive_stream(slot.fd, token),
             Reading::Stop => return,
         }

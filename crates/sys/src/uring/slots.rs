@@ -110,6 +110,10 @@ pub(super) const DIRECT: u16 = 1 << 12;
 /// The last delivery filled its buffer: more may have arrived.
 pub(super) const MORE: u16 = 1 << 13;
 
+/// A connection over a Unix socket. Receives take one delivery each: since Linux 6.17, one that stays armed misses a FIN
+/// that has come before the last bytes were taken, and so never completes.
+pub(super) const UNIX: u16 = 1 << 14;
+
 /// While any of these is in flight, the slot is not freed.
 pub(super) const IN_FLIGHT: u16 = RECEIVING | SENDING | CLOSE_QUEUED | WATCHING;
 
