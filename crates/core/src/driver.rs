@@ -12,7 +12,8 @@
 //! * R3 `Closed(id)` is the last event to name `id` until it is `Accepted` again, and comes only
 //!   when the kernel holds no buffer and no operation of that connection any more.
 //! * R4 Ids are small and dense (a slot index): a worker may use them to index a `Vec`.
-//! * R5 After `Eof(id)` there is no further `Received(id, …)`, but the connection can be written.
+//! * R5 After `Eof(id)` there is no further `Received(id, …)`, but the connection can be written. After a send
+//!   with [`Then::Shutdown`] it is read as before.
 //! * R6 Commands (`send`, `read`, `close`, `accept`, …) never call back; their effects are reported by
 //!   a later `poll`, or by `report_done`. A command naming a closed id is a bug in the worker.
 //! * R7 `poll` waits no longer than requested, and not at all when an event is ready or a `Waker` of this
@@ -33,7 +34,7 @@
 //!   answers a second one by resetting the connection: it never touches the bytes of the first.
 //! * O2 Commands and questions are given between reports, not from inside the callback.
 //! * O3 After `close(id)` no further command names `id`; after a send with [`Then::Close`] only
-//!   `close(id)` may, to cut that send off.
+//!   `close(id)` may, to cut that send off; after one with [`Then::Shutdown`] there is no further send.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -134,7 +135,7 @@ impl Output {
 pub enum Then {
     /// The connection stays open.
     Keep,
-    /// Finish sending (FIN) but go on reading: a lingering close begins.
+    /// Finish sending (FIN) but go on reading: the connection is half-closed, or a lingering close begins.
     Shutdown,
     /// Close. Only right when nothing unread can be waiting: the kernel answers unread input with a
     /// reset, which may destroy what was just sent.

@@ -125,8 +125,10 @@ pub enum Expired {
     Reject(Reject),
     /// A streamed body has stalled: its handler gets an error. The reply is still owed.
     BodyFailed(Reject),
-    /// Reset: the peer has finished sending, and its answer has made no progress for too long.
+    /// Reset: one side has finished sending, and nothing that is waited for has made progress for too long.
     HalfClosed,
+    /// The same of a stream. The connection goes on.
+    HalfClosedStream,
     /// A stream was reset, whose peer does not read its answer. The connection goes on.
     Stalled,
     /// The connection was idle, or sent no request in time. The protocol has ended it, and told the peer.
@@ -374,7 +376,8 @@ pub trait Stream {
     /// while it is, its deadlines rest.
     fn allow_body(&mut self, room: usize, now: Instant);
 
-    /// The handler will not read the rest of a streamed body.
+    /// The handler will not read the rest of a streamed body, or any more of an upgraded connection: that ends now if
+    /// its sending side has ended, and else together with it.
     fn drop_body(&mut self, limits: &Limits, now: Instant);
 
     /// The handler reads for the first time: sends the interim response if the peer waits for it before it sends
@@ -428,7 +431,8 @@ pub trait Stream {
     fn push_shared(&mut self, piece: Bytes) -> Result<(), LengthMismatch>;
 
     /// Ends a streamed reply, or the sending side of an upgraded connection, with the fields that `trailers`
-    /// writes behind the content where the protocol allows some.
+    /// writes behind the content where the protocol allows some. An upgraded connection is read on until
+    /// [`Stream::drop_body`].
     ///
     /// # Errors
     /// The content is shorter than the length announced; the stream must be reset.
@@ -439,7 +443,7 @@ pub trait Stream {
         trailers: impl FnOnce(&mut Self::Fields<'_>),
     ) -> Result<(), LengthMismatch>;
 
-    /// Whether the connection has been handed to another protocol, which has not ended it yet.
+    /// Whether the connection has been handed to another protocol, which has not ended our side yet.
     fn has_left_http(&self) -> bool;
 
     // ---- the end

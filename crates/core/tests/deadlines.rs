@@ -341,6 +341,60 @@ fn upgraded() {
     assert_eq!(peer.deadline(), Instant::MAX);
 }
 
+/// Purpose: of an upgraded connection of which one side has ended, something has to move within the bound: what either
+/// side sends, and the end of the other side. While the application has no room for what the peer sends, it rests.
+#[test]
+fn half_closed_upgraded() {
+    let upgraded = || {
+        let mut peer = Peer::new();
+        assert_eq!(peer.next(ms(0), GET), whole("/", ""));
+        assert!(peer.payload(ms(0), 101, Payload::Upgrade));
+        peer.heard(ms(0));
+        peer
+    };
+    let mut peer = upgraded();
+    let Peer { connection, link, limits, .. } = &mut peer;
+    connection.finish_body(link, limits, ms(1_000)).expect("it has no length");
+    assert_eq!(peer.take(ms(1_000)), Some((String::new(), Then::Shutdown)));
+    peer.sent(ms(1_000));
+    assert_eq!(peer.deadline(), ms(6_000));
+    assert_eq!(peer.next(ms(5_999), "a"), Seen::Raw(b"a".to_vec()));
+    assert_eq!(peer.deadline(), ms(10_999));
+    peer.connection.pause_body(&mut peer.link, true, ms(9_000));
+    assert_eq!(peer.deadline(), Instant::MAX, "the peer cannot send");
+    peer.connection.pause_body(&mut peer.link, false, ms(100_000));
+    assert_eq!(peer.deadline(), ms(105_000));
+    peer.link.on_hang_up(ms(104_000));
+    assert_eq!(peer.eof(ms(104_000)), Seen::RawEnd);
+    peer.connection.pause_body(&mut peer.link, true, ms(104_000));
+    assert_eq!(peer.expire(ms(109_000)), Expired::HalfClosed, "the application holds it");
+
+    let mut peer = upgraded();
+    peer.link.on_hang_up(ms(1_000));
+    assert_eq!(peer.eof(ms(1_000)), Seen::RawEnd);
+    assert_eq!(peer.deadline(), ms(6_000));
+    peer.connection.push_body(&mut peer.link, b"a").expect("it has no length");
+    peer.take(ms(2_000)).expect("a byte");
+    peer.sent(ms(3_000));
+    assert_eq!(peer.expire(ms(8_000)), Expired::HalfClosed);
+}
+
+/// Purpose: behind our FIN, an application that reads no more leaves the peer the time of a lingering close, counted
+/// from the FIN.
+#[test]
+fn half_closed_upgraded_lingers() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.next(ms(0), GET), whole("/", ""));
+    assert!(peer.payload(ms(0), 101, Payload::Upgrade));
+    peer.heard(ms(0));
+    let Peer { connection, link, limits, .. } = &mut peer;
+    connection.finish_body(link, limits, ms(1_000)).expect("it has no length");
+    peer.heard(ms(1_000));
+    assert_eq!(peer.next(ms(2_000), "a"), Seen::Raw(b"a".to_vec()));
+    peer.connection.drop_raw(&mut peer.link);
+    assert_eq!(peer.expire(ms(3_000)), Expired::Close);
+}
+
 /// Purpose: while a request waits for its turn, its content is not read and nothing can time out: the peer has
 /// done its part. Its turn restarts the deadlines of its content, and those of a peer that has finished sending.
 #[test]

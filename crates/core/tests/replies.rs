@@ -241,8 +241,8 @@ fn shared_pieces_keep_their_order() {
     }
 }
 
-/// Purpose: an upgrade hands over the bytes that came with the request, then all later ones, both ways, and
-/// each side ends separately.
+/// Purpose: an upgrade hands over the bytes that came with the request, then all later ones, both ways, and an
+/// application that reads no more ends the connection with its own side.
 #[test]
 fn upgrade() {
     let mut peer = asked(&format!("{GET}early"));
@@ -268,8 +268,42 @@ fn upgrade() {
     assert_eq!(peer.eof(NOW), Seen::RawEnd);
     assert_eq!(peer.take(NOW), None);
     peer.connection.push_body(&mut peer.link, b"last").unwrap();
+    peer.connection.drop_raw(&mut peer.link);
+    assert!(!peer.link.is_ending(), "our side has not ended");
     finish(&mut peer).unwrap();
     assert_eq!(peer.heard(NOW), ("last".into(), Then::Close));
+}
+
+/// Purpose: each side of an upgraded connection ends by itself: behind our FIN, which follows all that was written,
+/// input is handed on as before; and the connection ends once both sides have and the application reads no more.
+#[test]
+fn an_upgrade_ends_one_side_at_a_time() {
+    for is_read in [true, false] {
+        for is_ours_first in [true, false] {
+            let mut peer = asked(GET);
+            assert!(peer.payload(NOW, 101, Payload::Upgrade));
+            peer.heard(NOW);
+            peer.connection.push_body(&mut peer.link, b"last").unwrap();
+            if !is_ours_first {
+                assert_eq!(peer.next(NOW, "more"), Seen::Raw(b"more".into()));
+                assert_eq!(peer.eof(NOW), Seen::RawEnd);
+            }
+            finish(&mut peer).unwrap();
+            assert!(!peer.connection.has_left_http(), "nothing is sent any more");
+            assert_eq!(peer.heard(NOW), ("last".into(), Then::Shutdown));
+            assert!(!peer.link.is_ending(), "the application reads on");
+            if is_ours_first {
+                assert_eq!(peer.next(NOW, "more"), Seen::Raw(b"more".into()));
+                if is_read {
+                    assert_eq!(peer.eof(NOW), Seen::RawEnd);
+                }
+            }
+            peer.connection.drop_raw(&mut peer.link);
+            assert!(peer.link.is_lingering());
+            assert_eq!(peer.take(NOW), None, "the FIN was sent");
+            assert_eq!(peer.next(NOW, "unwanted"), Seen::Wait);
+        }
+    }
 }
 
 /// Purpose: an upgraded connection that is stopped takes nothing more until it resumes.

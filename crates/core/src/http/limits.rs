@@ -42,7 +42,8 @@ pub struct Limits {
     /// How long a client that has finished sending (half-closed its connection) may wait for an answer that
     /// makes no progress: no byte of it is sent, and none of the request's body arrives. Then the connection
     /// is reset and the handler dropped: most often the client has disconnected. An event stream ends at once
-    /// instead. `--half-closed-timeout`, 5 s.
+    /// instead. An upgraded connection, or a tunnel on a stream of HTTP/2, may be as long without any progress once
+    /// either side has ended. `--half-closed-timeout`, 5 s.
     pub half_closed_timeout: Duration,
     /// How long a lingering close reads on after the answer that ends the connection. 2 s.
     pub linger_timeout: Duration,

@@ -23,10 +23,15 @@ impl Connection {
     }
 
     /// Whether the peer waits for an answer that is being made. While its request is queued, the server must
-    /// continue.
+    /// continue. Or it is the peer that is waited for: not while the application has no room for what it sends.
     #[inline]
     fn is_awaited(&self) -> bool {
-        self.reply != Reply::None && !self.parked
+        self.reply != Reply::None && !self.parked && !self.is_held_back()
+    }
+
+    /// Whether only the application keeps the peer from sending, behind our end of another protocol.
+    fn is_held_back(&self) -> bool {
+        self.reply == Reply::RawEnded && matches!(self.input, Input::Raw) && self.body_paused
     }
 
     fn read_deadline(&self, link: &Link, limits: &Limits) -> Instant {
@@ -45,7 +50,7 @@ impl Connection {
             Input::Collecting | Input::Streaming(_) | Input::Discarding(_) => {
                 (self.progress + limits.body_timeout).min(self.rate_deadline(limits))
             }
-            Input::Raw | Input::Closed => Instant::MAX,
+            Input::Raw | Input::RawEnded | Input::Closed => Instant::MAX,
         }
     }
 
@@ -87,7 +92,9 @@ impl Connection {
                 self.give_up_input(link);
                 Expired::Early
             }
-            Input::Head | Input::Discarding(_) | Input::Raw | Input::Closed => Expired::Close,
+            Input::Head | Input::Discarding(_) | Input::Raw | Input::RawEnded | Input::Closed => {
+                Expired::Close
+            }
         }
     }
 

@@ -227,7 +227,9 @@ impl Connection {
                 out.extend_from_slice(b"\r\n");
             }
             Reply::UntilClose | Reply::Raw => out.extend_from_slice(piece),
-            Reply::None | Reply::Owed => debug_assert!(false, "no streamed reply is under way"),
+            Reply::None | Reply::Owed | Reply::RawEnded => {
+                debug_assert!(false, "no streamed reply is under way");
+            }
         }
         Ok(())
     }
@@ -257,7 +259,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends a streamed reply, or the sending side of an upgraded connection.
+    /// Ends a streamed reply, or the sending side of an upgraded connection. The connection itself ends if the
+    /// application no longer reads, else with [`Connection::drop_raw`].
     ///
     /// # Errors
     /// The content is shorter than the length announced; the connection must be reset.
@@ -292,10 +295,18 @@ impl Connection {
                 out.extend_from_slice(b"\r\n");
             }
             Reply::Raw => {
-                self.end(link, false);
+                match self.input {
+                    Input::Raw | Input::RawEnded => {
+                        self.reply = Reply::RawEnded;
+                        link.finish();
+                    }
+                    _ => self.end(link, false),
+                }
                 return Ok(());
             }
-            Reply::None | Reply::Owed => debug_assert!(false, "no streamed reply is under way"),
+            Reply::None | Reply::Owed | Reply::RawEnded => {
+                debug_assert!(false, "no streamed reply is under way");
+            }
         }
         self.since = now;
         self.drop_body(limits, now);
@@ -303,6 +314,19 @@ impl Connection {
             self.finish_last(link);
         }
         Ok(())
+    }
+
+    /// The application reads no more of an upgraded connection: what still comes is dropped, and the connection
+    /// ends if our side has.
+    pub fn drop_raw(&mut self, link: &mut Link) {
+        if !matches!(self.input, Input::Raw | Input::RawEnded) {
+            return;
+        }
+        self.input = Input::Closed;
+        if self.reply == Reply::RawEnded {
+            self.reply = Reply::None;
+            self.end(link, false);
+        }
     }
 
     /// Answers the current request and no more: every further reply carries `Connection: close`.
@@ -326,7 +350,7 @@ impl Connection {
         self.reply == Reply::Owed
     }
 
-    /// Whether the connection has been handed to another protocol, which has not ended it yet.
+    /// Whether the connection has been handed to another protocol, which has not ended our side yet.
     pub fn has_left_http(&self) -> bool {
         self.reply == Reply::Raw
     }

@@ -135,7 +135,8 @@ impl Connection {
             Input::Raw if self.body_paused => Next::Wait,
             Input::Raw => match core::mem::take(input) {
                 [] if link.is_eof() => {
-                    self.input = Input::Closed;
+                    self.input = Input::RawEnded;
+                    link.note_movement(now);
                     Next::RawEnd
                 }
                 [] => Next::Wait,
@@ -144,7 +145,7 @@ impl Connection {
                     Next::Raw(bytes)
                 }
             },
-            Input::Closed => {
+            Input::RawEnded | Input::Closed => {
                 link.drop_input(input);
                 Next::Wait
             }

@@ -6,12 +6,13 @@
 //!         Head ──whole body at hand──────────────▶ (request handed out, reply owed)
 //!           │ └─body wanted whole──▶ Collecting ──complete──▶ │
 //!           │ └─body wanted as it comes──▶ Streaming ────────▶│──answered early──▶ Discarding ─▶ Head
-//!           │                                                 └──upgraded──▶ Raw
+//!           │                                                 └──upgraded──▶ Raw ──the peer's end──▶ RawEnded
 //!           └─refused, or the last answer given──▶ Closed (what still comes is dropped)
 //! ```
 //!
 //! Invariants: at most one reply is owed at a time, so pipelined replies cannot reorder. An idle
-//! connection owns no buffer. Memory is allocated for bytes received, never for bytes promised.
+//! connection owns no buffer. Memory is allocated for bytes received, never for bytes promised. An upgraded connection
+//! ends when both sides have, and the application reads no more.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -73,7 +74,10 @@ pub(super) enum Input {
     Collecting,
     Streaming(Decoder),
     Discarding(Decoder),
+    /// Bytes of another protocol, for an application that reads.
     Raw,
+    /// All of them were handed on, and the application may not have read them yet.
+    RawEnded,
     Closed,
 }
 
@@ -87,6 +91,8 @@ pub(super) enum Reply {
     /// Delimited by the end of the connection (HTTP/1.0).
     UntilClose,
     Raw,
+    /// Our side of another protocol has ended, and the application reads on.
+    RawEnded,
 }
 
 /// A request whose head is complete, but not its body.

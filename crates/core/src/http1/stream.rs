@@ -176,6 +176,7 @@ impl protocol::Stream for Stream<'_> {
 
     fn drop_body(&mut self, limits: &Limits, now: Instant) {
         self.connection.drop_body(limits, now);
+        self.connection.drop_raw(self.link);
     }
 
     fn send_continue(&mut self, now: Instant) {

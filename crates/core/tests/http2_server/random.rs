@@ -38,6 +38,7 @@ fn any_frames() {
                     0 if stream.is_reply_owed() => scene.respond(id, 200, b"an answer"),
                     1 => stream.allow_body(prng.below(3) as usize * 5_000, *now),
                     2 if prng.chance(1, 4) => stream.reset(),
+                    4 if prng.chance(1, 2) => stream.drop_body(limits, *now),
                     _ => {}
                 }
             }
@@ -49,6 +50,7 @@ fn any_frames() {
         for id in 1..1_000 {
             let Scene { server, link, now, limits, .. } = &mut scene;
             let mut stream = server.stream(link, StreamId(id));
+            stream.drop_body(limits, *now);
             if stream.has_left_http() {
                 stream.finish_body(limits, *now, |_| {}).expect("it has no length");
             } else if stream.is_reply_owed() {

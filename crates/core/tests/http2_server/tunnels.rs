@@ -82,12 +82,31 @@ fn push(scene: &mut Scene, id: u32, bytes: &[u8]) {
     scene.flush();
 }
 
-fn finish(scene: &mut Scene, id: u32) {
+/// The application ends its side.
+fn shut(scene: &mut Scene, id: u32) {
     let Scene { server, link, limits, now, .. } = scene;
     let mut stream = server.stream(link, StreamId(id));
     stream.finish_body(limits, *now, |_| {}).expect("it has no length");
-    assert!(stream.is_over());
+    assert!(!stream.has_left_http());
     scene.flush();
+}
+
+/// The application reads no more.
+fn stop_reading(scene: &mut Scene, id: u32) {
+    let Scene { server, link, limits, now, .. } = scene;
+    server.stream(link, StreamId(id)).drop_body(limits, *now);
+    scene.flush();
+}
+
+/// The application has done both.
+fn finish(scene: &mut Scene, id: u32) {
+    stop_reading(scene, id);
+    shut(scene, id);
+    assert!(is_over(scene, id));
+}
+
+fn is_over(scene: &mut Scene, id: u32) -> bool {
+    scene.server.stream(&mut scene.link, StreamId(id)).is_over()
 }
 
 /// Purpose: the setting is announced where it is on, and nowhere else (RFC 8441 §3).
@@ -178,7 +197,108 @@ fn no_bound_but_the_window() {
     assert_eq!(scene.seen, ["RST_STREAM 1 FLOW_CONTROL_ERROR"]);
 }
 
-/// Purpose: after our end the peer may end its side, and what it still sends is dropped. If it does not end, the stream is
+/// Purpose: behind our end, what the peer sends is handed on as before, and its window opens; the stream is over when the
+/// peer has ended its side and the application reads no more, in either order.
+#[test]
+fn our_side_ends_first() {
+    for waits in [false, true] {
+        let mut scene = scene_with(&[Setting::InitialWindowSize(if waits { 4 } else { 65_535 })]);
+        connect(&mut scene, 1);
+        accept(&mut scene, 1);
+        push(&mut scene, 1, b"hello");
+        shut(&mut scene, 1);
+        if waits {
+            assert_eq!(scene.take(), ["HEADERS 1 200", "DATA 1 4"]);
+            scene.receive(&Scene::frame(8, 0, 1, &[0, 0, 0, 9]));
+            assert_eq!(scene.take(), ["DATA 1 1 end"]);
+        } else {
+            assert_eq!(scene.take(), ["HEADERS 1 200", "DATA 1 5", "DATA 1 0 end"]);
+        }
+        let mut sent = 0;
+        while sent < 1_000_000 {
+            data(&mut scene, 1, false, 16_000);
+            allow(&mut scene, 1, 100_000);
+            sent += 16_000;
+        }
+        data(&mut scene, 1, true, 1);
+        assert_eq!(scene.handled.last().map(String::as_str), Some("raw end 1"));
+        let sizes = scene.handled.iter().filter_map(|line| line.strip_prefix("raw 1 "));
+        assert_eq!(
+            sizes.map(|size| size.parse::<usize>().expect("a number")).sum::<usize>(),
+            sent + 1
+        );
+        assert!(!is_over(&mut scene, 1), "the application may not have read all of it");
+        stop_reading(&mut scene, 1);
+        assert!(is_over(&mut scene, 1) && scene.server.idle_since(&scene.link).is_some());
+        assert!(scene.seen.is_empty(), "{:?}", scene.seen);
+    }
+    let mut scene = open();
+    shut(&mut scene, 1);
+    assert_eq!(scene.take(), ["DATA 1 0 end"]);
+    stop_reading(&mut scene, 1);
+    assert!(is_over(&mut scene, 1) && scene.server.idle_since(&scene.link).is_none());
+    scene.pass(scene.limits.linger_timeout);
+    assert_eq!(scene.seen, ["RST_STREAM 1 NO_ERROR"]);
+}
+
+/// Purpose: once one side has ended, something has to move within the bound of a half-closed connection, in either
+/// direction; else the tunnel is reset, and the connection goes on. It rests while the application has no room for what
+/// the peer sends.
+#[test]
+fn half_closed_is_bounded() {
+    let tick = Duration::from_nanos(1);
+    let mut scene = open();
+    let bound = scene.limits.half_closed_timeout;
+    shut(&mut scene, 1);
+    assert_eq!(scene.take(), ["DATA 1 0 end"]);
+    assert_eq!(scene.pass(bound - tick), Expired::Early);
+    data(&mut scene, 1, false, 1);
+    assert_eq!(scene.pass(bound - tick), Expired::Early);
+    allow(&mut scene, 1, 0);
+    assert_eq!(scene.pass(LONG), Expired::Early);
+    allow(&mut scene, 1, 9);
+    assert_eq!(scene.pass(bound - tick), Expired::Early);
+    assert_eq!(scene.pass(tick), Expired::HalfClosedStream);
+    assert_eq!(scene.take(), ["RST_STREAM 1 CANCEL"]);
+    assert!(is_over(&mut scene, 1) && scene.server.idle_since(&scene.link).is_some());
+
+    for stops_reading in [false, true] {
+        let mut scene = open();
+        data(&mut scene, 1, true, 0);
+        if stops_reading {
+            stop_reading(&mut scene, 1);
+        }
+        assert_eq!(scene.pass(bound - tick), Expired::Early);
+        push(&mut scene, 1, b"a");
+        // When it was sent is not known: the bound is counted from when that is noticed.
+        assert_eq!(scene.pass(tick), Expired::Early);
+        assert_eq!(scene.pass(bound - tick), Expired::Early);
+        assert_eq!(scene.take(), ["DATA 1 1"]);
+        assert_eq!(scene.pass(tick), Expired::HalfClosedStream);
+        assert_eq!(scene.take(), ["RST_STREAM 1 CANCEL"]);
+    }
+
+    let mut scene = open();
+    data(&mut scene, 1, true, 0);
+    shut(&mut scene, 1);
+    assert_eq!(scene.take(), ["DATA 1 0 end"]);
+    assert_eq!(scene.pass(bound), Expired::HalfClosedStream);
+    assert!(scene.seen.is_empty(), "the stream is closed for the peer");
+}
+
+/// Purpose: when the peer's connection ends, a tunnel that only the peer had to end is broken for whoever reads it.
+#[test]
+fn the_end_of_the_connection_breaks_a_half_closed_one() {
+    let mut scene = open();
+    shut(&mut scene, 1);
+    data(&mut scene, 1, false, 1);
+    scene.link.on_eof();
+    scene.read_on();
+    assert_eq!(scene.handled, ["raw 1 1", "reset 1"]);
+    assert_eq!(scene.seen, ["DATA 1 0 end", "closed"]);
+}
+
+/// Purpose: after our end the peer may end its side, and what it still sends is dropped if nobody reads. If it does not end, the stream is
 /// reset after a moment, and the connection that drains waits no longer than that.
 #[test]
 fn the_peer_ends_its_side_too() {
@@ -296,13 +416,18 @@ fn windows_opened_after_each_message() {
 /// Purpose: a peer that takes nothing loses the stream when the time for writing is over, as an answer is lost.
 #[test]
 fn a_peer_that_does_not_read() {
-    let mut scene = scene_with(&[Setting::InitialWindowSize(0)]);
-    connect(&mut scene, 1);
-    accept(&mut scene, 1);
-    push(&mut scene, 1, b"hello");
-    assert_eq!(scene.take(), ["HEADERS 1 200"]);
-    let timeout = scene.limits.write_timeout;
-    assert_eq!(scene.pass(timeout - Duration::from_nanos(1)), Expired::Early);
-    assert_eq!(scene.pass(Duration::from_nanos(1)), Expired::Stalled);
-    assert_eq!(scene.seen, ["RST_STREAM 1 CANCEL"]);
+    for has_ended in [false, true] {
+        let mut scene = scene_with(&[Setting::InitialWindowSize(0)]);
+        connect(&mut scene, 1);
+        accept(&mut scene, 1);
+        if has_ended {
+            data(&mut scene, 1, true, 0);
+        }
+        push(&mut scene, 1, b"hello");
+        assert_eq!(scene.take(), ["HEADERS 1 200"]);
+        let timeout = scene.limits.write_timeout;
+        assert_eq!(scene.pass(timeout - Duration::from_nanos(1)), Expired::Early);
+        assert_eq!(scene.pass(Duration::from_nanos(1)), Expired::Stalled);
+        assert_eq!(scene.seen, ["RST_STREAM 1 CANCEL"]);
+    }
 }

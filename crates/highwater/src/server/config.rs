@@ -265,7 +265,7 @@ settings! {
             write_timeout: time(TIMEOUT),
                 "Longest wait for a client to read more of a response; then the connection is cut";
             half_closed_timeout: time(TIMEOUT),
-                "How long a half-closed client waits for a response that makes no progress; then a reset";
+                "How long a connection may be half-closed, by a client that waits for its response or as an upgraded one, without progress; then a reset";
             // At least enough for a `Host` field; at most more than any browser sends.
             header_max: size(256..=1 << 20),
                 "Largest header section, of at most 100 fields; beyond it 431";

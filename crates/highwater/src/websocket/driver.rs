@@ -272,6 +272,7 @@ impl Driver {
             self.count(end);
             self.timer = None;
             self.drained = None;
+            self.incoming = None; // The connection ends with the output.
             self.input = BytesMut::new();
             match (state.outgoing.take(), end) {
                 // Without `end_now` it is reset: nobody is there to take a farewell.

@@ -23,6 +23,7 @@ mod csv;
 mod disconnected;
 mod embedded;
 mod files;
+mod half_close;
 mod heads;
 mod held_uploads;
 mod http2;

@@ -1,5 +1,6 @@
 //! The deadlines of one connection. They are data: see `http1::deadline`.
 
+use core::mem;
 use core::time::Duration;
 
 use super::super::error::{Error, ErrorCode};
@@ -107,6 +108,19 @@ impl State {
         self.expire_body(link, now, limits).unwrap_or(of_all(Expired::Early))
     }
 
+    /// Ends a tunnel of which one side has ended, and in which nothing moves. Where both sides have, only its handler does
+    /// not know, and the peer must not hear of it any more.
+    fn end_tunnel(&mut self, link: &mut Link, id: u32, now: Instant) {
+        let Some(index) = self.streams.find(id) else { return };
+        let stream = &self.streams[index];
+        match stream.is_whole() && stream.reply == Reply::Given {
+            true => self.remove(link, index, now),
+            false => {
+                self.reset(link, id, ErrorCode::CANCEL, now);
+            }
+        }
+    }
+
     /// Ends the upload that is too slow, or the tunnel that only the peer has not ended.
     fn expire_body(
         &mut self,
@@ -120,6 +134,14 @@ impl State {
         if matches!(upload.kind, Kind::Closing) {
             self.reset(link, id, ErrorCode::NO_ERROR, now);
             return None;
+        }
+        if stream.is_tunnel && mem::take(&mut upload.has_sent) {
+            upload.restart(now);
+            return None;
+        }
+        if stream.is_tunnel {
+            self.end_tunnel(link, id, now);
+            return Some((StreamId(id), Expired::HalfClosedStream));
         }
         let is_collecting = matches!(upload.kind, Kind::Collecting(..));
         let held = upload.drop_rest() as u32;

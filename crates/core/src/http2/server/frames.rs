@@ -298,7 +298,7 @@ impl State {
         if !is_last {
             return wrong(ErrorCode::PROTOCOL_ERROR, "trailers do not end their request");
         }
-        if matches!(upload.kind, Kind::Asked | Kind::Tunnel | Kind::Closing) {
+        if upload.is_read() || matches!(upload.kind, Kind::Asked | Kind::Closing) {
             // Only DATA and frames about the stream are allowed there (RFC 9113 §8.5).
             return wrong(ErrorCode::PROTOCOL_ERROR, "HEADERS in a tunnel");
         }
@@ -416,7 +416,7 @@ impl State {
                     found = if is_content { Found::Body(id, piece) } else { Found::Raw(id, piece) };
                 }
             }
-            Kind::New | Kind::Closing | Kind::Dropped => {}
+            Kind::TunnelEnded | Kind::New | Kind::Closing | Kind::Dropped => {}
         }
         let is_over = is_last && matches!(upload.kind, Kind::Closing);
         self.handed_on(link, id, handed_on);
@@ -466,8 +466,8 @@ impl State {
                 return Ok(Found::Collected(id));
             }
             Kind::Streaming | Kind::Tunnel => self.list(id),
-            Kind::Asked => {} // It is told to the tunnel, once that is open.
-            Kind::New | Kind::Closing | Kind::Dropped => stream.upload = None,
+            Kind::Asked | Kind::TunnelEnded => {} // It is told to the tunnel, once that is open.
+            Kind::New | Kind::Closing | Kind::Dropped => stream.forget_content(),
         }
         Ok(Found::Wait)
     }

@@ -29,7 +29,7 @@ impl Connection {
                 link.drop_input(input);
                 return Found::Wait;
             }
-            if let Some(found) = state.find_held(link, scratch) {
+            if let Some(found) = state.find_held(link, scratch, now) {
                 return found;
             }
             // Every frame may be answered.
@@ -38,14 +38,14 @@ impl Connection {
             }
             if let Phase::Preface(taken) = state.phase {
                 if input.is_empty() {
-                    return state.wait(link);
+                    return state.wait(link, now);
                 }
                 state.take_preface(link, (input, taken), limits, now);
                 continue;
             }
             let before: &'i [u8] = input;
             let found = match decoder.next(input) {
-                Ok(None) => return state.wait(link),
+                Ok(None) => return state.wait(link, now),
                 Ok(Some(Frame::Data { stream, piece, flow, is_last })) => {
                     // Content is the last that is taken, so that it can be found in the input again.
                     let end = before.len() - input.len();
@@ -92,12 +92,15 @@ impl State {
     }
 
     /// Nothing can be done before more bytes come. If none will, content that is not whole stays so.
-    fn wait<'i>(&mut self, link: &Link) -> Found<'i> {
+    fn wait<'i>(&mut self, link: &mut Link, now: Instant) -> Found<'i> {
         if !link.is_eof() {
             return Found::Wait;
         }
-        for stream in self.streams.iter_mut().filter(|stream| !stream.is_parked) {
-            let Some(upload) = &mut stream.upload else { continue };
+        for index in 0..self.streams.len() {
+            let stream = &mut self.streams[index];
+            let Some(upload) = stream.upload.as_mut().filter(|_| !stream.is_parked) else {
+                continue;
+            };
             match upload.kind {
                 _ if upload.has_ended => {}
                 Kind::Collecting(..) => {
@@ -105,12 +108,17 @@ impl State {
                     stream.reply = Reply::Owed;
                     return Found::Reject(stream.id, Reject::Truncated);
                 }
+                Kind::Tunnel if upload.held() == 0 && stream.reply == Reply::Given => {
+                    let id = stream.id;
+                    self.remove(link, index, now); // Nothing is left to be done on it.
+                    return Found::Reset(id);
+                }
                 Kind::Streaming | Kind::Tunnel if upload.held() == 0 => {
                     upload.drop_rest();
                     return Found::BodyFailed(stream.id, Reject::Truncated);
                 }
                 Kind::New | Kind::Asked | Kind::Closing | Kind::Dropped => {}
-                Kind::Streaming | Kind::Tunnel => {}
+                Kind::Streaming | Kind::Tunnel | Kind::TunnelEnded => {}
             }
         }
         Found::Wait
@@ -122,7 +130,12 @@ impl State {
     }
 
     /// What was held, and can be handed on now.
-    fn find_held<'i>(&mut self, link: &mut Link, scratch: &mut Scratch) -> Option<Found<'i>> {
+    fn find_held<'i>(
+        &mut self,
+        link: &mut Link,
+        scratch: &mut Scratch,
+        now: Instant,
+    ) -> Option<Found<'i>> {
         while let Some(&id) = self.ready.front() {
             let stream = self.streams.get_mut(id).filter(|stream| !stream.is_parked);
             if let Some(stream) = stream
@@ -140,10 +153,14 @@ impl State {
                         scratch.trailers = trailers;
                         return Some(Found::Trailers(id));
                     }
-                    let is_tunnel = stream.is_tunnel;
-                    stream.upload = None;
                     self.ready.pop_front();
-                    return Some(if is_tunnel { Found::RawEnd(id) } else { Found::BodyEnd(id) });
+                    if stream.is_tunnel {
+                        upload.kind = Kind::TunnelEnded;
+                        upload.restart(now);
+                        return Some(Found::RawEnd(id));
+                    }
+                    stream.upload = None;
+                    return Some(Found::BodyEnd(id));
                 }
             }
             self.ready.pop_front();

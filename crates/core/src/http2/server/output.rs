@@ -136,6 +136,13 @@ impl State {
         }
         let (id, is_cut, is_whole) = (stream.id, stream.is_cut, stream.is_whole());
         if !link.is_ending() {
+            if let Some(upload) = stream.upload.as_mut().filter(|upload| upload.is_read()) {
+                upload.restart(now); // Its handler reads on.
+                if !has_ended {
+                    encode::data(id, &[], true, link.output());
+                }
+                return;
+            }
             // The end of a tunnel is that of one side (RFC 8441 §5): the peer ends its own.
             let is_closing = stream.is_tunnel && !is_whole && !is_cut && !link.is_eof();
             if let Some(upload) = stream.upload.as_mut().filter(|_| is_closing) {
@@ -247,6 +254,9 @@ impl State {
             has_ended = true;
         }
         stream.unsent = None;
+        if let Some(upload) = &mut stream.upload {
+            upload.has_sent = true;
+        }
         self.waiting -= 1;
         if is_given {
             self.finish(link, index, has_ended, now);

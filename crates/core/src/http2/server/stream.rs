@@ -68,6 +68,9 @@ impl Stream<'_> {
         if let Reply::Content(Some(left)) = reply {
             *left = left.checked_sub(piece.len() as u64).ok_or(LengthMismatch)?;
         }
+        if let Some(upload) = self.content_mut() {
+            upload.has_sent = true;
+        }
         let is_alone = self.state.waiting == 0 && !self.link.is_ending();
         let is_short = shared.is_none();
         if !is_alone || !is_short || !self.state.send_now(self.link, index, piece, false) {
@@ -114,7 +117,7 @@ impl Stream<'_> {
         let Some(upload) = &mut stream.upload else { return };
         let held = upload.drop_rest() as u32;
         if upload.has_ended {
-            stream.upload = None;
+            stream.forget_content();
         }
         self.state.give_back(held);
     }
@@ -221,8 +224,12 @@ impl protocol::Stream for Stream<'_> {
         }
     }
 
-    fn drop_body(&mut self, _limits: &Limits, _now: Instant) {
+    fn drop_body(&mut self, _limits: &Limits, now: Instant) {
+        let is_read = self.get().is_some_and(StreamState::is_read);
         self.drop_content();
+        if is_read && self.get().is_some_and(|it| it.reply == Reply::Given) {
+            self.finish(true, now); // Our side has ended before.
+        }
     }
 
     fn send_continue(&mut self, now: Instant) {
@@ -358,7 +365,9 @@ impl protocol::Stream for Stream<'_> {
         if !block.is_empty() {
             self.state.unsent_of(index).trailers = Some(block);
         }
-        self.drop_content();
+        if !self.state.streams[index].is_read() {
+            self.drop_content();
+        }
         self.finish(false, now);
         Ok(())
     }
@@ -389,6 +398,7 @@ impl protocol::Stream for Stream<'_> {
 
     #[inline]
     fn is_over(&self) -> bool {
-        self.id != 0 && self.get().is_none_or(|stream| stream.reply == Reply::Given)
+        let is_over = |it: &StreamState| it.reply == Reply::Given && !it.is_read();
+        self.id != 0 && self.get().is_none_or(is_over)
     }
 }

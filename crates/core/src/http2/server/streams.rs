@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::super::flow::Window;
 use super::priority::Priority;
-use super::upload::Upload;
+use super::upload::{Kind, Upload};
 use crate::http::Limits;
 use crate::time::Instant;
 
@@ -93,9 +93,28 @@ impl StreamState {
         self.body_deadline(limits, is_shut).min(self.stall_deadline(limits))
     }
 
+    /// Whether it is a tunnel that its handler may read.
+    #[inline]
+    pub(super) fn is_read(&self) -> bool {
+        self.upload.as_ref().is_some_and(|upload| upload.is_read())
+    }
+
+    /// All of the content has come, and what is left of it is not wanted. In a tunnel whose other side is open, that it has
+    /// ended is not forgotten.
+    pub(super) fn forget_content(&mut self) {
+        if !(self.is_tunnel && matches!(self.reply, Reply::Content(_))) {
+            self.upload = None;
+        }
+    }
+
     #[inline]
     pub(super) fn body_deadline(&self, limits: &Limits, is_shut: bool) -> Instant {
         match &self.upload {
+            // What waits for the peer's window has a deadline of its own.
+            Some(_) if self.is_tunnel && self.unsent.is_some() => Instant::MAX,
+            Some(upload) if self.is_tunnel && !matches!(upload.kind, Kind::Closing) => {
+                upload.tunnel_deadline(self.reply == Reply::Given, limits, is_shut)
+            }
             Some(upload) if !self.is_parked => upload.deadline(limits, is_shut),
             _ => Instant::MAX,
         }

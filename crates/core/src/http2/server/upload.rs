@@ -4,11 +4,13 @@
 //!  New ─begin─┬─▶ Collecting ─▶ the request, with all of it
 //!             ├─▶ Streaming ─▶ pieces, as the handler has room ─▶ trailers ─▶ the end
 //!             └─▶ Asked ─200─▶ Tunnel ─▶ bytes, as the handler has room ─▶ the end
-//!                                 └─ours has ended─▶ Closing ─▶ the peer's end, or RST_STREAM after a moment
+//!                                 └─ours has ended, and nobody reads─▶ Closing ─▶ the peer's end, or RST_STREAM after a moment
 //!  Dropped: nobody wants the rest
 //! ```
 //!
-//! A tunnel (RFC 8441 §5) has neither a maximum size nor a minimum rate: the protocol inside it has its own deadlines.
+//! A tunnel (RFC 8441 §5) has neither a maximum size nor a minimum rate: the protocol inside it has its own deadlines. But
+//! once one side has ended, something has to move, as on a half-closed connection. It lasts until both sides have ended and
+//! its handler reads no more.
 //!
 //! Content that may not be handed on yet is held, and keeps its place in both windows. So a stream holds no more than its
 //! window, and a connection no more than its own.
@@ -34,9 +36,11 @@ pub(super) enum Kind {
     Streaming,
     /// An extended CONNECT that is not answered: what comes is held.
     Asked,
-    /// A tunnel.
+    /// A tunnel whose handler reads.
     Tunnel,
-    /// A tunnel whose end was sent: the peer has a moment to end its side.
+    /// A tunnel whose handler has been given all that the peer sent.
+    TunnelEnded,
+    /// A tunnel whose end was sent, and that nobody reads: the peer has a moment to end its side.
     Closing,
     /// Nobody wants it.
     Dropped,
@@ -70,6 +74,9 @@ pub(super) struct Upload {
     pub(super) since: Instant,
     pub(super) progress: Instant,
     pub(super) bytes: u64,
+    /// Something was sent in a tunnel since `progress`. When is not known: the bound of one that is half-closed is
+    /// exceeded by this much, once.
+    pub(super) has_sent: bool,
 }
 
 impl Upload {
@@ -90,6 +97,7 @@ impl Upload {
             since: now,
             progress: now,
             bytes: 0,
+            has_sent: false,
         }
     }
 
@@ -132,6 +140,7 @@ impl Upload {
     /// Its deadlines count from now.
     pub(super) fn restart(&mut self, now: Instant) {
         (self.since, self.progress, self.bytes) = (now, now, 0);
+        self.has_sent = false;
     }
 
     /// An extended CONNECT begins: what comes is held until it is answered.
@@ -164,8 +173,30 @@ impl Upload {
             _ if self.has_ended || self.continue_owed => false,
             Kind::Collecting(..) => true,
             Kind::Streaming => self.room > 0 && self.held() == 0,
-            Kind::Asked | Kind::Tunnel | Kind::Closing | Kind::New | Kind::Dropped => false,
+            Kind::Asked | Kind::Tunnel | Kind::TunnelEnded => false,
+            Kind::Closing | Kind::New | Kind::Dropped => false,
         }
+    }
+
+    /// Whether it is a tunnel that its handler may read.
+    #[inline]
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.kind, Kind::Tunnel | Kind::TunnelEnded)
+    }
+
+    /// By when something must have moved in a tunnel, of which our side `has_ended`, or the peer's. Not while its handler
+    /// keeps the peer from sending, or while other handlers do, with `is_shut`.
+    pub(super) fn tunnel_deadline(
+        &self,
+        has_ended: bool,
+        limits: &Limits,
+        is_shut: bool,
+    ) -> Instant {
+        let is_half_closed = match self.has_ended {
+            true => true,
+            false => has_ended && !is_shut && self.room > 0 && self.held() == 0,
+        };
+        if is_half_closed { self.progress + limits.half_closed_timeout } else { Instant::MAX }
     }
 
     /// By when more must have come. With `is_shut`, the peer cannot send.

@@ -66,6 +66,11 @@ pub(crate) trait Content: Stream<Item = Result<Bytes, BoxError>> + Send {
 
     /// Content without an end of its own ends when the server drains.
     fn ends_with(self: Pin<&mut Self>, _draining: Draining) {}
+
+    /// Whether all of it is here, although it is not read yet.
+    fn has_end(&self) -> bool {
+        false
+    }
 }
 
 /// Content in pieces, from any source the application has.
@@ -116,6 +121,11 @@ impl ByteStream {
         guarded(|| self.0.as_mut().take_trailers()).map(Guarded::new).map_err(|_| StreamFailed)
     }
 
+    /// Whether all of it is here, although it is not sent yet.
+    pub(crate) fn has_end(&self) -> bool {
+        self.0.has_end()
+    }
+
     /// The content for the application's own code (layers): errors are passed on unchanged, and a
     /// panic ends where that code is polled. Dropping it stays guarded.
     pub(crate) fn content(&mut self) -> Pin<&mut dyn Content> {
@@ -147,6 +157,21 @@ impl OnUpgrade {
 
 /// An upgraded connection, which no longer speaks HTTP: two streams of pieces, or, taken whole, a
 /// [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`].
+///
+/// Each side ends by itself, as those of a socket do:
+///
+/// - After [`BodySender::finish`] or [`shutdown`](tokio::io::AsyncWriteExt::shutdown), the peer gets all that was written
+///   before, and then the end: FIN, behind `close_notify` over TLS; END_STREAM on a stream of HTTP/2. What the peer still
+///   sends can be read.
+/// - When the peer has ended its side, `incoming` ends behind all that came before, and what is written is sent.
+///
+/// The connection ends when both sides have ended and `incoming` is dropped. If `incoming` is dropped before the peer's
+/// end, what the peer still sends is discarded, and the connection ends with the application's own side, or with the
+/// peer's.
+///
+/// While only one side has ended, or `incoming` is still held after both ends, something has to be sent or received within
+/// `--half-closed-timeout` (5 s), or the connection, or the stream, is reset. That time does not run while a peer that
+/// could send waits for `incoming` to be read.
 #[derive(Debug)]
 pub struct Upgraded {
     /// The bytes from the peer, beginning with the first one after its request.
@@ -207,7 +232,7 @@ impl Body {
     /// ```
     pub fn channel() -> (BodySender, Body) {
         let (sender, stream) = channel::sender(CHANNEL_CAPACITY);
-        (sender, Body(Repr::Stream(ByteStream::new(stream), None)))
+        (sender, Body::from_content(Channelled(stream), None))
     }
 
     /// The content in one piece, unless it is a stream or an upgrade.
@@ -320,6 +345,25 @@ impl fmt::Debug for Repr {
             Repr::Stream(_, None) => f.write_str("Stream"),
             Repr::Upgrade(_) => f.write_str("Upgrade"),
         }
+    }
+}
+
+/// What a [`BodySender`] sends.
+struct Channelled(BodyStream);
+
+impl Stream for Channelled {
+    type Item = Result<Bytes, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.0)
+            .poll_next(context)
+            .map(|next| next.map(|piece| piece.map_err(Into::into)))
+    }
+}
+
+impl Content for Channelled {
+    fn has_end(&self) -> bool {
+        self.0.has_end()
     }
 }
 

@@ -46,7 +46,8 @@ impl AsyncRead for Upgraded {
 }
 
 /// A write waits while 64 KiB are buffered. Flushing does nothing, since the worker sends at the end
-/// of its turn. Shutting down ends the sending side, as `BodySender::finish` does.
+/// of its turn. Shutting down ends the sending side, as `BodySender::finish` does, and does not wait for that to be sent;
+/// what the peer sends can still be read.
 impl AsyncWrite for Upgraded {
     fn poll_write(
         mut self: Pin<&mut Self>,

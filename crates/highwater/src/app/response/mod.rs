@@ -73,7 +73,8 @@ impl Response {
     }
 
     /// Hands the connection over to another protocol after the status 101 was sent (RFC 9110 §7.8).
-    /// `on_upgrade` runs on the connection's worker.
+    /// `on_upgrade` runs on the connection's worker, and is dropped when the connection is gone: what has to be done after
+    /// that is spawned. How a connection ends, one side at a time: [`Upgraded`].
     ///
     /// A peer that did not ask for `protocol` is answered 426, which names it; one whose request has
     /// content that the handler did not read, 400.

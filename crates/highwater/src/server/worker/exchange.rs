@@ -138,7 +138,7 @@ pub(super) struct Exchange {
     /// A copy of the request for layers that need it after its bytes are dropped; mostly nothing.
     pub(super) known: Option<OwnedRequest>,
     // Its content.
-    /// Where the pieces of a streamed request body go.
+    /// Where the pieces of a streamed request body go, or what comes on an upgraded connection: until nobody reads it.
     pub(super) feed: Option<BodyFeed>,
     /// At the end of how many turns in a row the feed was empty.
     kept_up: u8,

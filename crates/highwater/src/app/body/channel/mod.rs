@@ -282,6 +282,17 @@ impl BodyFeed {
         self.0.end(Ok(()));
     }
 
+    /// Completes what comes on an upgraded connection. It is woken once more, when the reader is dropped.
+    pub(crate) fn end(&self) {
+        self.0.lock().awaits_reader_gone = true;
+        self.0.end(Ok(()));
+    }
+
+    /// Whether it is completed.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.lock().end.is_some()
+    }
+
     /// Fails the body: it will not be completed.
     pub(crate) fn fail(self, failure: BodyError) {
         self.0.end(Err(failure));
@@ -521,6 +532,14 @@ impl BodyStream {
             return Err(BodyError::too_large(max as u64));
         }
         Ok(whole.freeze())
+    }
+
+    /// Whether its writer has ended it: what is queued is all that is left.
+    pub(super) fn has_end(&self) -> bool {
+        match &self.0 {
+            Source::Whole(_) => true,
+            Source::Queue(queue) => queue.lock().end == Some(Ok(())),
+        }
     }
 
     /// Puts the rest of a piece back in front of the remaining ones.

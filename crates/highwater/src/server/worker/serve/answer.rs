@@ -314,7 +314,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
             },
             Some(Task::Upgraded(mut future)) => match poll(&mut future, &waker) {
                 Some(result) => {
-                    self.exchange.feed = None;
+                    self.drop_feed();
                     self.exchange.permit = None;
                     if !matches!(result, Ok(Ok(()))) {
                         self.stream.reset();

@@ -248,6 +248,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                 channel.end(Close::Reset);
             }
             Expired::Stalled => metrics.timeout(Timeout::Write),
+            Expired::HalfClosedStream => metrics.timeout(Timeout::HalfClosed),
             Expired::Ended => {
                 metrics.timeout(if *is_fresh { Timeout::Header } else { Timeout::Idle });
             }

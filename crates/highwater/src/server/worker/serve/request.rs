@@ -451,7 +451,8 @@ fn pass_on(
             return Some(feed.room());
         }
         Next::Trailers(fields) => feed.as_ref()?.trailers(fields),
-        Next::BodyEnd | Next::RawEnd => feed.take()?.finish(),
+        Next::BodyEnd => feed.take()?.finish(),
+        Next::RawEnd => feed.as_ref()?.end(), // Until its reader is gone, the other side may go on.
         Next::BodyFailed(reject) => feed.take()?.fail(match (reject, most()) {
             (Reject::BodyTooLarge, Some(most)) => BodyError::too_large(most),
             _ => BodyError::from(reject),

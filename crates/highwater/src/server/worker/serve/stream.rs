@@ -7,6 +7,7 @@ use highwater_core::time::Clock;
 
 use super::super::Parts;
 use super::super::encode::{finish, push};
+use super::super::exchange::Exchange;
 use super::super::protocol::{Protocol, Stream};
 use super::super::runtime::Runtime;
 use super::ExchangeMut;
@@ -16,17 +17,26 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
     /// dropped it.
     pub(super) fn resume_feed(&mut self) {
         let Parts { encoder, turn, .. } = &mut *self.parts;
-        let Some(feed) = &self.exchange.feed else { return };
+        let Exchange { feed, content, is_endless, .. } = &mut *self.exchange;
+        let Some(feed) = feed else { return };
         if feed.is_abandoned() {
-            self.exchange.feed = None;
-            self.exchange.is_endless |= self.stream.has_left_http();
-            self.stream.drop_body(&encoder.limits, turn.now);
+            let may_go_on = || content.as_ref().is_some_and(|content| !content.has_end());
+            *is_endless |= self.stream.has_left_http() && !feed.has_ended() && may_go_on();
+            self.drop_feed();
         } else {
             if feed.wanted() {
                 encoder.lend(&mut self.stream);
                 self.stream.send_continue(turn.now);
             }
             self.stream.allow_body(feed.room(), turn.now);
+        }
+    }
+
+    /// The rest of a request's content, or of what comes on an upgraded connection, is not wanted.
+    pub(super) fn drop_feed(&mut self) {
+        let Parts { encoder, turn, .. } = &mut *self.parts;
+        if self.exchange.feed.take().is_some() {
+            self.stream.drop_body(&encoder.limits, turn.now);
         }
     }
 
@@ -48,7 +58,9 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
                 Poll::Pending => break,
                 Poll::Ready(Some(Ok(piece))) => push(stream, piece),
                 Poll::Ready(None) => {
-                    self.exchange.feed = None;
+                    if !stream.has_left_http() {
+                        self.exchange.feed = None; // Else each side ends by itself.
+                    }
                     match finish(stream, &mut content, &encoder.limits, turn.now) {
                         Ok(()) => {
                             // Content of known length needs no end marker.

@@ -5,9 +5,9 @@
 //! connection ends. It has three deadlines:
 //!
 //! ```text
-//!  write        output in flight makes no progress                               reset
-//!  half-closed  the peer has finished sending, and its answer makes no progress  reset
-//!  linger       after our FIN, the peer goes on sending                          close
+//!  write        output in flight makes no progress                                           reset
+//!  half-closed  one side has finished sending, and nothing that is waited for makes progress  reset
+//!  linger       after our FIN, the peer goes on sending                                      close
 //! ```
 //!
 //! A protocol encodes into `Link::output`; the worker takes it with [`Link::take_output`]. A connection
@@ -15,8 +15,9 @@
 //!
 //! ```text
 //!  Open ─┬─▶ Close      after the output: close. Only if no unread input can arrive
-//!        └─▶ Linger ──output taken──▶ Lingering    after the output: FIN, then input is read and dropped
-//!               └─the peer has finished sending──▶ as Close
+//!    │   └─▶ Linger ──output taken──▶ Lingering    after the output: FIN, then input is read and dropped
+//!    │          └─the peer has finished sending──▶ as Close
+//!    └─▶ Finish ──output taken──▶ Finished ──the end──▶ Lingering    after the output: FIN, then input is read and used
 //! ```
 //!
 //! Or it is aborted, when an answer cannot be completed: reset at once.
@@ -24,12 +25,16 @@
 //! It never looks inside the bytes, and knows no request. Invariants: an idle link owns no buffer; at most one
 //! send is in flight; input that comes after the end is counted and dropped.
 
+mod deadline;
+
 use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::driver::{Output, Then};
 use crate::http::Limits;
 use crate::time::Instant;
+
+pub use self::deadline::Overdue;
 
 /// Shared content up to this size is copied behind the output: below it, a second buffer for the kernel costs
 /// more than the copy, and the output of several answers would not fit one send.
@@ -61,8 +66,8 @@ pub struct Link {
     carry: Vec<u8>,
     /// The peer has finished sending, and all that it sent has been received.
     eof: bool,
-    /// Since when the answer to a peer that has finished sending has made no progress; `MAX` while the peer
-    /// may still send.
+    /// Since when a connection of which one side has finished sending has made no progress; `MAX` while both may
+    /// send.
     gone_since: Instant,
     /// When the peer was first seen to have finished sending; `MAX` if it may send more.
     hung_up_at: Instant,
@@ -73,10 +78,14 @@ pub struct Link {
     dropped: u64,
 }
 
-/// How far a connection has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How far a connection has ended, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 enum Ending {
     No,
+    /// After the output: shut down sending. The protocol reads on.
+    Finish,
+    /// Shut down; the protocol reads on.
+    Finished,
     /// After the output: close.
     Close,
     /// After the output: shut down sending, and read on for a while.
@@ -85,17 +94,6 @@ enum Ending {
     Lingering,
     /// Reset at the end of the turn; unsent output is lost.
     Abort,
-}
-
-/// Which deadline of a link has passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overdue {
-    /// The peer does not read: reset.
-    Write,
-    /// The peer has finished sending, and its answer has made no progress for too long: reset.
-    HalfClosed,
-    /// It has lingered for long enough: close.
-    Linger,
 }
 
 impl Link {
@@ -198,7 +196,7 @@ impl Link {
 
     /// Whether the peer has finished sending, as far as is known.
     pub fn has_hung_up(&self) -> bool {
-        self.eof || self.gone_since != Instant::MAX
+        self.eof || self.hung_up_at != Instant::MAX
     }
 
     /// When the peer was first seen to have finished sending; `None` if it may send more.
@@ -340,6 +338,12 @@ impl Link {
                 self.lingering_since = now;
                 Then::Shutdown
             }
+            Ending::Finish => {
+                self.ending = Ending::Finished;
+                self.lingering_since = now; // The time for lingering, too, is counted from the FIN.
+                self.gone_since = self.gone_since.min(now);
+                Then::Shutdown
+            }
             Ending::Abort => return None,
             _ if self.pending() == 0 => return None,
             _ => Then::Keep,
@@ -387,14 +391,25 @@ impl Link {
 
     // ---- the end
 
+    /// Nothing is sent behind the output, and input is used as before: the protocol ends the connection later.
+    pub fn finish(&mut self) {
+        if self.ending == Ending::No {
+            self.ending = Ending::Finish;
+        }
+    }
+
     /// The connection ends after the output: at once if `is_clean`, as no unread input can arrive, else with a
     /// lingering close. Input that still comes is dropped.
     pub fn end(&mut self, is_clean: bool) {
         if self.is_aborted() || self.is_lingering() {
             return; // An answer may come after its channel has failed.
         }
-        // Once the peer has finished sending, no unread input can arrive: no need to linger.
-        self.ending = if is_clean || self.eof { Ending::Close } else { Ending::Linger };
+        self.ending = match self.ending {
+            Ending::Finished => Ending::Lingering,
+            // Once the peer has finished sending, no unread input can arrive: no need to linger.
+            _ if is_clean || self.eof => Ending::Close,
+            _ => Ending::Linger,
+        };
         let carry = core::mem::take(&mut self.carry);
         self.drop_input(&mut carry.as_slice());
         self.dropped = 0;
@@ -424,7 +439,7 @@ impl Link {
     /// Whether the end has begun.
     #[inline]
     pub fn is_ending(&self) -> bool {
-        self.ending != Ending::No
+        self.ending >= Ending::Close
     }
 
     /// Whether a lingering close has begun: the last answer is with the kernel, and input is dropped.
@@ -436,50 +451,6 @@ impl Link {
     /// Whether a lingering close has read as much as it may.
     pub fn has_lingered_enough(&self, limits: &Limits) -> bool {
         self.is_lingering() && self.dropped > limits.discard_max
-    }
-
-    // ---- deadlines
-
-    /// When [`Link::overdue`] should be asked; [`Instant::MAX`] for never. `is_awaited`: the peer waits for an
-    /// answer that is being made.
-    #[inline]
-    pub fn deadline(&self, limits: &Limits, is_awaited: bool) -> Instant {
-        let write = if self.writing_since == Instant::MAX {
-            Instant::MAX
-        } else {
-            self.writing_since + limits.write_timeout
-        };
-        write.min(self.half_closed_deadline(limits, is_awaited)).min(self.linger_deadline(limits))
-    }
-
-    /// While bytes are being sent, the write timeout applies.
-    #[inline]
-    fn half_closed_deadline(&self, limits: &Limits, is_awaited: bool) -> Instant {
-        let counts = is_awaited
-            && self.gone_since != Instant::MAX
-            && !self.is_ending()
-            && self.writing_since == Instant::MAX;
-        if counts { self.gone_since + limits.half_closed_timeout } else { Instant::MAX }
-    }
-
-    /// While output is in flight, or ready, only the write timeout may end the connection.
-    #[inline]
-    fn linger_deadline(&self, limits: &Limits) -> Instant {
-        if !self.is_lingering() || self.has_unsent() {
-            return Instant::MAX;
-        }
-        self.lingering_since.max(self.sent_at) + limits.linger_timeout
-    }
-
-    /// Which of its deadlines has passed at `now`.
-    pub fn overdue(&self, now: Instant, limits: &Limits, is_awaited: bool) -> Option<Overdue> {
-        if self.writing_since != Instant::MAX && now >= self.writing_since + limits.write_timeout {
-            return Some(Overdue::Write);
-        }
-        if now >= self.half_closed_deadline(limits, is_awaited) {
-            return Some(Overdue::HalfClosed);
-        }
-        (now >= self.linger_deadline(limits)).then_some(Overdue::Linger)
     }
 
     /// Bytes of memory it has allocated on the heap.
