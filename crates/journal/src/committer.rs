@@ -28,7 +28,7 @@ use highwater_core::frame::{FRAMES_AT, Previous, SEAL_BYTES, SegmentHeader};
 
 use crate::error::{Error, ErrorKind};
 use crate::log::{Health, Log};
-use crate::mark::Mark;
+use crate::mark::{self, Mark};
 use crate::options::Options;
 use crate::queue::{Door, Entry, Intake, poisoned};
 use crate::receipt::Committed;
@@ -163,9 +163,14 @@ impl Committer {
     }
 
     /// Notes that the record before `offset` is durable: if it is gone later, that can be reported. No receipt depends on
-    /// it, so it may fail.
+    /// it, so it may fail; then it is tried again with the next group.
     fn note_written(&mut self, offset: u64) {
-        let _ = self.written.raise(&*self.storage, offset);
+        if let Err(error) = self.written.raise(&*self.storage, offset) {
+            self.begun = Some(offset);
+            self.log.count_unmarked();
+            let place = format!("{}/{}", self.storage.place(), mark::WRITTEN);
+            (self.options.on_unmarked)(&Error::disk(place, &error));
+        }
     }
 
     /// The offset of the group's first record, once all of it is durable.

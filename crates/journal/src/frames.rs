@@ -25,6 +25,8 @@ pub(crate) struct Frames {
     window: Vec<u8>,
     window_at: u64,
     unreadable: Option<(u64, io::ErrorKind)>,
+    /// The file ends before what was its limit, and is read up to its end.
+    is_short: bool,
     /// The frame that was given last: its header, and where its body begins in the window.
     current: Option<(Header, usize)>,
 }
@@ -59,6 +61,7 @@ impl Frames {
             window: Vec::new(),
             window_at: 0,
             unreadable: None,
+            is_short: false,
             current: None,
         }
     }
@@ -74,6 +77,14 @@ impl Frames {
     /// The file has grown.
     pub(crate) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
+    }
+
+    /// Whether the file was found to be shorter than it should be; then what is missing, up to `end`, is passed over.
+    pub(crate) fn pass_missing(&mut self, end: u64) -> Option<(u64, u64)> {
+        let missing = std::mem::take(&mut self.is_short).then_some((self.walk.at(), end))?;
+        self.walk.go_to(end);
+        self.limit = end;
+        Some(missing)
     }
 
     /// The current position, to return to.
@@ -134,6 +145,7 @@ impl Frames {
             // The file is shorter than expected: the missing bytes cannot be read.
             if filled < bytes {
                 self.limit = at + filled as u64;
+                self.is_short = true;
             }
         } else if has == 0 {
             // Nothing is left; the window may be anywhere.

@@ -43,6 +43,8 @@ pub struct Stat {
     pub last_offset: Option<u64>,
     /// Every existing record with a lower offset is durable.
     pub next_offset: u64,
+    /// How often `written.pos` could not be written since the journal was opened.
+    pub unmarked: u64,
 }
 
 #[derive(Debug)]
@@ -59,6 +61,7 @@ struct State {
     /// Retention has removed records below this offset.
     removed_below: u64,
     next_offset: u64,
+    unmarked: u64,
     health: Health,
     watchers: Vec<Waker>,
 }
@@ -133,6 +136,7 @@ impl Log {
             lost,
             segments: segments.into(),
             next_offset: report.next_offset,
+            unmarked: 0,
             health: Health::Serving,
             watchers: Vec::new(),
         };
@@ -160,9 +164,15 @@ impl Log {
         self.lock().health = health;
     }
 
+    /// `written.pos` could not be written.
+    pub(crate) fn count_unmarked(&self) {
+        self.lock().unmarked += 1;
+    }
+
     pub(crate) fn stat(&self) -> Stat {
         let state = self.lock();
-        let mut stat = Stat { next_offset: state.next_offset, ..Stat::default() };
+        let State { next_offset, unmarked, .. } = *state;
+        let mut stat = Stat { next_offset, unmarked, ..Stat::default() };
         for segment in &state.segments {
             stat.records += segment.records;
             stat.bytes += segment.end;

@@ -42,9 +42,15 @@ impl Mark {
             Err(error) => return Err(error),
         };
         if !slots.are_intact() {
-            slots.write(at)?;
+            // Where this fails, as on a full disk, it is tried again when it is raised.
+            let _ = slots.write(at);
         }
         Ok(Mark { name, slots: Some(slots) })
+    }
+
+    /// Whether it has a file.
+    pub(crate) fn is_there(&self) -> bool {
+        self.slots.is_some()
     }
 
     /// Raises it to `offset`, durably, unless it is there.
@@ -53,8 +59,7 @@ impl Mark {
             Some(slots) if slots.position() < offset => slots.write(offset),
             Some(_) => Ok(()),
             None => {
-                // Room comes first: without a mark, nothing is known to be missing.
-                self.slots = Slots::create(storage, self.name, offset).ok();
+                self.slots = Some(Slots::create(storage, self.name, offset)?);
                 Ok(())
             }
         }

@@ -48,6 +48,10 @@ pub struct Options {
     pub retention: Retention,
     /// The time, in microseconds since 1970. The system's clock.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Called on the committing thread with the error each time that `written.pos` could not be written, for the owner to log.
+    /// Records are durable all the same; but if the newest segments are removed later, that may go unnoticed. It is tried
+    /// again with the next group. Does nothing.
+    pub on_unmarked: Arc<dyn Fn(&Error) + Send + Sync>,
     /// An unpredictable number, one per segment. From the standard library's hasher, which the system seeds.
     pub salt: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -83,6 +87,7 @@ impl Default for Options {
             scan_bytes_max: 1 << 30,
             retention: Retention::default(),
             clock: Arc::new(system_clock),
+            on_unmarked: Arc::new(|_| ()),
             salt: Arc::new(|| RandomState::new().hash_one(system_clock())),
         }
     }

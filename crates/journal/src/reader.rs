@@ -177,6 +177,10 @@ impl Reader {
         let (goal, is_newest) =
             match self.log.beyond(self.next_offset, sequence, open.frames.limit()) {
                 Beyond::More(end) => {
+                    // Somebody has truncated the file.
+                    if let Some((from, to)) = open.frames.pass_missing(end) {
+                        open.add_hole(from, to);
+                    }
                     open.frames.set_limit(end);
                     return None;
                 }
@@ -239,6 +243,11 @@ impl Open {
         self.frames.at() >= self.frames.limit()
     }
 
+    /// Adds bytes to the invalid ones before the next frame.
+    fn add_hole(&mut self, from: u64, to: u64) {
+        self.hole = Some((self.hole.map_or(from, |(from, _)| from), to));
+    }
+
     /// Finds the next record with `offset` or a later one; damage before it comes first.
     fn find(&mut self, offset: u64) -> io::Result<Found> {
         loop {
@@ -266,9 +275,7 @@ impl Open {
                         return Ok(Found::Record);
                     }
                 }
-                Next::Hole(from, to) | Next::Tail(from, to) => {
-                    self.hole = Some((self.hole.map_or(from, |(from, _)| from), to));
-                }
+                Next::Hole(from, to) | Next::Tail(from, to) => self.add_hole(from, to),
                 Next::End => return Ok(Found::Limit),
             }
         }

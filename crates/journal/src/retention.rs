@@ -72,14 +72,17 @@ impl Keeper {
 
     /// Records durably that everything below `offset` may be removed.
     pub(crate) fn raise_floor(&mut self, storage: &dyn Storage, offset: u64) -> io::Result<()> {
-        self.floor.raise(storage, offset)
+        let raised = self.floor.raise(storage, offset);
+        // Room comes first: without a floor, nothing is known to be missing.
+        if self.floor.is_there() { raised } else { Ok(()) }
     }
 
     /// Retries earlier failed removals. False if too many have piled up.
     pub(crate) fn sweep(&mut self, storage: &dyn Storage) -> bool {
-        while let Some(Going { name, floor }) = self.going.first() {
-            let raised = floor.map_or(Ok(()), |floor| self.floor.raise(storage, floor));
-            if raised.and_then(|()| remove(storage, name)).is_err() {
+        while let Some(&Going { ref name, floor }) = self.going.first() {
+            let name = name.clone();
+            let raised = floor.map_or(Ok(()), |floor| self.raise_floor(storage, floor));
+            if raised.and_then(|()| remove(storage, &name)).is_err() {
                 return self.going.len() < GOING_MAX;
             }
             self.going.remove(0);

@@ -5,11 +5,13 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Place, batch, ids, read};
 use highwater_journal::{
-    DamageKind, Directory, Error, ErrorKind, Health, Item, Journal, Options, SEGMENT_BYTES_MIN,
-    verify,
+    DamageKind, Directory, Error, ErrorKind, Health, Item, Journal, Options, Reader,
+    SEGMENT_BYTES_MIN, verify,
 };
 
 fn open(path: &Path) -> Journal {
@@ -311,4 +313,136 @@ fn a_truncated_segment_is_reported() {
         assert_eq!(ids(&records), expected);
         assert_eq!(lost.next_offset, 100);
     }
+}
+
+/// A journal of two segments, the first of which somebody cuts to `left` bytes, while it is closed or while it is read.
+fn cut(place: &Place, left: u64, is_open: bool) -> (Journal, Option<Reader>) {
+    let mut options = Options::default();
+    options.segment_bytes = 1 << 20;
+    let reopen = || {
+        let directory = Directory::open(place.path()).expect("nobody else has it");
+        Journal::open(directory, options.clone()).expect("it can be opened")
+    };
+    let journal = reopen();
+    let producer = journal.producer().expect("there are few");
+    for id in 0..300 {
+        let receipt = producer.append(batch([id], 4000)).expect("there is room");
+        receipt.wait().expect("the disk works");
+    }
+    let segments = place.segments();
+    assert_eq!(segments.len(), 2);
+    let mut reader = journal.reader_from_start();
+    assert!(matches!(reader.next().expect("the disk works"), Item::Record(_)));
+    let cut = || {
+        let file = fs::File::options().write(true).open(&segments[0]).expect("it is there");
+        file.set_len(left).expect("it can be truncated");
+    };
+    if is_open {
+        cut();
+        return (journal, Some(reader));
+    }
+    drop((producer, reader));
+    journal.close().expect("the disk works");
+    cut();
+    (reopen(), None)
+}
+
+/// Purpose: readers report what a segment that was truncated in the middle of the journal has lost, once, wherever they
+/// begin, and then go on behind it: also those that were reading it.
+#[test]
+fn a_truncated_segment_is_not_passed_over() {
+    for left in [500_000, 8192 + 48, 8192] {
+        for is_open in [false, true] {
+            let place = Place::new("cut");
+            let (journal, reading) = cut(&place, left, is_open);
+            let mut reader = reading.unwrap_or_else(|| journal.reader_from_start());
+            let (records, missing) = read(&mut reader);
+            let [lost] = &missing[..] else { panic!("{left} {is_open}: {missing:?}") };
+            assert_eq!(lost.kind, DamageKind::Changed, "{lost}");
+            let before = |id: &u64| *id < lost.first_offset;
+            let mut expected: Vec<u64> = (0..300).filter(before).collect();
+            expected.extend(lost.next_offset..300);
+            let read_before = usize::from(is_open);
+            assert_eq!(
+                ids(&records),
+                expected[read_before.min(expected.len())..],
+                "{left} {is_open}"
+            );
+            assert!(lost.next_offset > lost.first_offset && lost.next_offset < 300, "{lost}");
+            let told = &journal.recovery().report.damage;
+            if let (Some(first), Some(last)) = (told.first(), told.last()) {
+                let range = (first.first_offset, last.next_offset);
+                assert_eq!(range, (lost.first_offset, lost.next_offset));
+            }
+            assert_eq!(told.is_empty(), is_open, "{told:?}");
+            for begin in [lost.first_offset, lost.first_offset + 1, lost.next_offset - 1] {
+                let (records, missing) = read(&mut journal.reader(begin));
+                let [lost_there] = &missing[..] else { panic!("{begin}: {missing:?}") };
+                assert_eq!(lost_there.next_offset, lost.next_offset);
+                assert_eq!(ids(&records), (lost.next_offset..300).collect::<Vec<_>>());
+            }
+            let (records, missing) = read(&mut journal.reader(lost.next_offset));
+            assert_eq!((records.len() as u64, missing), (300 - lost.next_offset, Vec::new()));
+        }
+    }
+}
+
+/// Purpose: if the segment that is being written is truncated, its readers report the loss and go on with what comes later.
+#[test]
+fn a_newest_segment_that_is_truncated_is_not_passed_over() {
+    let place = Place::new("cut-newest");
+    let journal = open(place.path());
+    let producer = journal.producer().expect("there are few");
+    // More than a reader reads at once.
+    let big = producer.append(batch(0..100, 4000)).expect("there is room");
+    big.wait().expect("the disk works");
+    let mut reader = journal.reader_from_start();
+    assert!(matches!(reader.next().expect("the disk works"), Item::Record(_)));
+    let file = fs::File::options().write(true).open(&place.segments()[0]).expect("it is there");
+    file.set_len(10_000).expect("it can be truncated");
+    let mut late = journal.reader_from_start();
+    append(&journal, 100).expect("the disk works");
+    for reader in [&mut reader, &mut late] {
+        let (records, missing) = read(reader);
+        let [lost] = &missing[..] else { panic!("{missing:?}") };
+        assert_eq!(lost.next_offset, 100, "{lost}");
+        assert_eq!(records.last(), Some(&(100, 100)));
+    }
+}
+
+/// Purpose: while `written.pos` cannot be written, records are taken all the same, the owner hears of it and can count it, and
+/// it is written as soon as that works.
+#[test]
+fn a_mark_that_cannot_be_written_is_told() {
+    let place = Place::new("unmarked");
+    let (mark, told) = (place.path().join("written.pos"), Arc::<AtomicU64>::default());
+    std::os::unix::fs::symlink("/dev/full", &mark).expect("it is free");
+    let mut options = Options::default();
+    let counted = Arc::clone(&told);
+    options.on_unmarked = Arc::new(move |error| {
+        assert!(error.to_string().contains("written.pos"), "{error}");
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let reopen = || {
+        let directory = Directory::open(place.path()).expect("nobody else has it");
+        Journal::open(directory, options.clone()).expect("a full disk does not prevent it")
+    };
+    let journal = reopen();
+    append(&journal, 1).expect("records go elsewhere");
+    append(&journal, 2).expect("records go elsewhere");
+    // The mark comes behind the receipt.
+    assert!(journal.stat().unmarked >= 1);
+    journal.close().expect("records go elsewhere");
+    assert!(told.load(Ordering::Relaxed) >= 3, "with each group, and at the end");
+    fs::remove_file(&mark).expect("it is there");
+    let journal = reopen();
+    append(&journal, 3).expect("the disk works");
+    append(&journal, 4).expect("the disk works");
+    assert_eq!(journal.stat().unmarked, 0);
+    drop(journal);
+    for segment in place.segments() {
+        fs::remove_file(segment).expect("it is there");
+    }
+    let report = reopen().recovery().report.clone();
+    assert_eq!(report.next_offset, 4, "{report}");
 }

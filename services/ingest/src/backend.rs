@@ -18,6 +18,7 @@ use highwater::batcher::delivery::{Delivery, DeliveryOptions, Progress};
 use highwater::batcher::sink::kafka::{Client, Limits};
 use highwater::batcher::sink::{JournalSink, Null};
 use highwater::journal::{self, Directory, Health, Journal, Retention};
+use highwater::logging::rate_limited;
 use highwater::metrics::Readiness;
 
 use crate::args::{Ack, Plan};
@@ -120,6 +121,11 @@ impl Backend {
         }
     }
 
+    /// How often the journal could not write how far it is.
+    pub fn unmarked(&self) -> u64 {
+        self.parts().journal.as_ref().map_or(0, |journal| journal.stat().unmarked)
+    }
+
     /// The health of the journal, if there is one.
     fn health(&self) -> Option<Health> {
         self.parts().journal.as_ref().map(Journal::health)
@@ -211,6 +217,14 @@ fn open_journal(plan: &Plan) -> Result<Journal, Failure> {
         // Until it is known that no record in it waits for Kafka.
         None => Retention { bytes: plan.retain_bytes, age: plan.retain_age, keep_unread: true },
     };
+    options.on_unmarked = Arc::new(|error| {
+        rate_limited!(
+            WARN,
+            cause = %error,
+            "records are written, but if the journal's newest files are lost, that may go unnoticed: \
+             give the disk room, or make the file writable"
+        );
+    });
     let directory = Directory::open(&plan.data).map_err(|error| Failure::directory(&error))?;
     let journal = Journal::open(directory, options)?;
     let data = plan.data.display();

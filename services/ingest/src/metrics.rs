@@ -14,6 +14,7 @@ const RECORDS: &str = "Records, by what became of them. accepted: answered 202, 
     = durable = delivered + pending.";
 const PENDING: &str = "Records that were accepted and are not delivered yet.";
 const SPOOL: &str = "Bytes of the files with records that wait for Kafka; 0 if none waits.";
+const UNMARKED: &str = "How often the journal could not write how far it is (written.pos). Records are written all the same.";
 const LAG: &str = "Age of the oldest record that was accepted and is not delivered yet, in seconds; 0 if there is none.";
 
 /// A number computed from the workers' counts and the backend.
@@ -46,6 +47,8 @@ pub fn of_records(
     metrics.gauge_fn("highwater_ingest_pending", PENDING, &[], move || pending() as f64)?;
     let spool = with(|_, backend| backend.spool_bytes());
     metrics.gauge_fn("highwater_ingest_spool_bytes", SPOOL, &[], move || spool() as f64)?;
+    let unmarked = with(|_, backend| backend.unmarked());
+    metrics.counter_fn("highwater_ingest_unmarked_total", UNMARKED, &[], unmarked)?;
     let lag = with(lag_us);
     metrics.gauge_fn("highwater_ingest_lag_seconds", LAG, &[], move || lag() as f64 / 1e6)
 }

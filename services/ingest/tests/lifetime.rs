@@ -234,3 +234,20 @@ fn a_directory_that_is_moved_away() {
         assert_eq!(bodies(&moved), [b"before"]);
     }
 }
+
+/// Purpose: if the journal cannot note how far it is, records are taken all the same; the log says so with the remedy, and a
+/// metric counts it.
+#[test]
+fn a_mark_that_cannot_be_written_is_logged() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mark = directory.path().join("written.pos");
+    std::os::unix::fs::symlink("/dev/full", &mark).expect("it is free");
+    let process = gateway(directory.path(), &["--ack=disk"]);
+    let mut client = process.connect();
+    for body in ["first", "second"] {
+        assert_eq!(client.ask(record(body)).status, 202);
+    }
+    process.wait_for(|line| line.contains("written.pos") && line.contains("give the disk room"));
+    settles_at(&process, 2);
+    assert!(process.metric("highwater_ingest_unmarked_total") >= 2.0);
+}

@@ -48,6 +48,11 @@ impl Walk {
         self.at
     }
 
+    /// Goes on at `at`, which is behind bytes that cannot be read.
+    pub fn go_to(&mut self, at: u64) {
+        self.at = at;
+    }
+
     /// Takes a step. `window` holds the segment's bytes from [`at`](Walk::at) on; with `last`, it
     /// holds all of them.
     pub fn next<'a>(&mut self, window: &'a [u8], last: bool) -> Step<'a> {

@@ -18,7 +18,7 @@ use highwater::journal::{
     Batch, Consumer, Directory, Error, ErrorKind, Health, Item, Journal, Options, Producer, Reader,
     Record,
 };
-use highwater::logging::tracing;
+use highwater::logging::{rate_limited, tracing};
 
 use super::{Delivery, Durable, Position, Queue, QueueError, Refusal, Sender, Source};
 use crate::command::{Command, Poison};
@@ -98,6 +98,14 @@ impl JournalQueue {
             options.bytes_max = Some(bytes_max);
             options.retention.bytes = Some(KEPT_BYTES);
             options.retention.keep_unread = true;
+            options.on_unmarked = Arc::new(|error| {
+                rate_limited!(
+                    WARN,
+                    cause = %error,
+                    "commands are queued, but if the queue's newest files are lost, that may go unnoticed: \
+                     give the disk room, or make the file writable"
+                );
+            });
             Directory::open(&path).and_then(|directory| Journal::open(directory, options))
         };
         let failed = |error: Error| explain(&path, &error);
@@ -168,6 +176,10 @@ impl Queue for JournalQueue {
 
     fn depth(&self) -> u64 {
         self.inner.depth()
+    }
+
+    fn unmarked(&self) -> u64 {
+        self.inner.journal.stat().unmarked
     }
 
     fn mark(&self) -> Option<u64> {

@@ -42,6 +42,11 @@ pub trait Queue: Send + Sync {
     /// How many commands wait to be applied; as good as it is known without asking anybody.
     fn depth(&self) -> u64;
 
+    /// How often the queue could not note how far it is. Commands are queued all the same.
+    fn unmarked(&self) -> u64 {
+        0
+    }
+
     /// A mark behind everything that this instance has acknowledged so far. `None` where nobody in this process knows what is
     /// applied, because another one does that; then [`settles_after`](Queue::settles_after) says what can be known.
     ///
