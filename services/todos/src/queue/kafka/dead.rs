@@ -246,6 +246,7 @@ impl Store for WithDeadTopic {
     }
 
     fn idle(&mut self) {
+        self.store.idle();
         self.forward();
     }
 }

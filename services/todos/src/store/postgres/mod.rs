@@ -44,9 +44,19 @@ const VERSIONS_KEPT: i64 = 1000;
 /// How often what is too old is removed.
 const CLEAN_EVERY: Duration = Duration::from_secs(60);
 
-/// Rows that one cleaning removes of each kind, so that it never holds up the queue. While there may be more, each batch of
-/// commands is followed by a cleaning: more is removed than such a batch adds.
+/// Rows of each kind that [`Postgres::clean_now`] removes at most.
 const CLEAN_ROWS_MAX: u32 = 10_000;
+
+/// While too old rows are left, each batch is followed by a cleaning of at most so many rows for each of its commands. A command
+/// adds at most one row of each kind: so a backlog shrinks by at least as much as the batch adds, whatever the rate is, and the
+/// cleaning takes a time that is in proportion to the batch, not to the backlog.
+const CLEAN_ROWS_PER_COMMAND: u32 = 2;
+
+/// The same for a small batch: a guess at what costs less than the batch's own commit.
+const CLEAN_ROWS_MIN: u32 = 128;
+
+/// What is removed at once while no commands come: nobody waits for it longer than for a full batch.
+const CLEAN_ROWS_IDLE: u32 = 1024;
 
 /// Deliveries of one transaction where the server refuses a value: one by one, they take many turns of the connection, and
 /// still have to be done before the timeout of an operation.
@@ -73,26 +83,30 @@ impl Postgres {
         Ok(Postgres { link, cleaned: Some(Instant::now()) })
     }
 
-    /// Removes what is too old, now and then. The store works without it.
-    fn clean(&mut self) {
+    /// Removes what is too old, now and then: at most `rows` of each kind. The store works without it.
+    fn clean(&mut self, rows: u32) {
         if self.cleaned.is_some_and(|cleaned| cleaned.elapsed() < CLEAN_EVERY) {
             return;
         }
-        if let Err(error) = self.clean_now() {
+        if let Err(error) = self.clean_rows(rows) {
             rate_limited!(WARN, error = %error, "expired rows could not be removed");
         }
     }
 
-    /// Removes what is too old now: at most 10 000 rows of each kind. [`Store::apply`] does so every minute, and each time
-    /// while there is more.
+    /// Removes what is too old now: at most 10 000 rows of each kind. [`Store::apply`] removes some every minute, and each time
+    /// while there is more; [`Store::idle`] as well.
     ///
     /// # Errors
     ///
     /// If the server fails. The store works all the same.
     pub fn clean_now(&mut self) -> Result<(), StoreError> {
+        self.clean_rows(CLEAN_ROWS_MAX)
+    }
+
+    fn clean_rows(&mut self, rows: u32) -> Result<(), StoreError> {
         // If it fails, the next one waits its time.
         self.cleaned = Some(Instant::now());
-        if !self.link.run(async |session| clean(session).await)? {
+        if !self.link.run(async |session| clean(session, rows).await)? {
             self.cleaned = None;
         }
         Ok(())
@@ -167,8 +181,14 @@ impl Store for Postgres {
                 all
             }
         };
-        self.clean();
+        let commands = u32::try_from(deliveries.len()).unwrap_or(u32::MAX);
+        let rows = commands.saturating_mul(CLEAN_ROWS_PER_COMMAND);
+        self.clean(rows.clamp(CLEAN_ROWS_MIN, CLEAN_ROWS_MAX));
         Ok(applied)
+    }
+
+    fn idle(&mut self) {
+        self.clean(CLEAN_ROWS_IDLE);
     }
 
     fn positions(&mut self, source: &str) -> Result<Vec<(u32, u64)>, StoreError> {
@@ -267,8 +287,8 @@ fn dead_letter(row: &tokio_postgres::Row) -> Result<DeadLetter, Failure> {
     })
 }
 
-/// Whether nothing is left that is too old.
-async fn clean(Session { client, .. }: &mut Session) -> Result<bool, Failure> {
+/// Removes at most `rows_max` of each kind. Whether nothing is left that is too old.
+async fn clean(Session { client, .. }: &mut Session, rows_max: u32) -> Result<bool, Failure> {
     let transaction = client.transaction().await?;
     // The row of todo_state comes last, as for those who apply: so nobody waits for each other.
     let versions = format!(
@@ -276,7 +296,7 @@ async fn clean(Session { client, .. }: &mut Session) -> Result<bool, Failure> {
              DELETE FROM todo_versions WHERE version IN (
                  SELECT version FROM todo_versions WHERE made_at < now() - interval '{HISTORY_KEPT}'
                      AND version <= (SELECT version FROM todo_state) - {VERSIONS_KEPT}
-                 ORDER BY version LIMIT {CLEAN_ROWS_MAX} FOR UPDATE SKIP LOCKED)
+                 ORDER BY version LIMIT {rows_max} FOR UPDATE SKIP LOCKED)
              RETURNING version, batch),
          gone AS (DELETE FROM todo_tombstones USING old WHERE todo_tombstones.batch = old.batch)
          SELECT max(version) + 1, count(*) FROM old"
@@ -287,7 +307,7 @@ async fn clean(Session { client, .. }: &mut Session) -> Result<bool, Failure> {
         "WITH removed AS (
              DELETE FROM applied_commands WHERE id IN (
                  SELECT id FROM applied_commands WHERE applied_at < now() - interval '{COMMANDS_KEPT}'
-                 ORDER BY applied_at LIMIT {CLEAN_ROWS_MAX} FOR UPDATE SKIP LOCKED)
+                 ORDER BY applied_at LIMIT {rows_max} FOR UPDATE SKIP LOCKED)
              RETURNING applied_at)
          SELECT max(applied_at) + interval '1 us', count(*) FROM removed"
     );
@@ -304,11 +324,11 @@ async fn clean(Session { client, .. }: &mut Session) -> Result<bool, Failure> {
         "DELETE FROM dead_letters WHERE number IN (
              SELECT number FROM dead_letters WHERE number <= (
                  SELECT number FROM dead_letters ORDER BY number DESC LIMIT 1 OFFSET {DEAD_LETTERS_MAX})
-             ORDER BY number LIMIT {CLEAN_ROWS_MAX})"
+             ORDER BY number LIMIT {rows_max})"
     );
     let letters = i64::try_from(client.execute(&letters, &[]).await?).unwrap_or(i64::MAX);
     let most = letters.max(versions.try_get(1)?).max(commands.try_get(1)?);
-    Ok(most < i64::from(CLEAN_ROWS_MAX))
+    Ok(most < i64::from(rows_max))
 }
 
 /// Reads `postgres://user:password@host:port/database`.

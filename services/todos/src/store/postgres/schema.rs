@@ -130,7 +130,10 @@ CREATE TABLE queue_partitions (
 ", "
 -- The oldest ids are removed first. A BRIN index does not find them: its ranges stay as old as their first rows were, which
 -- have gone, so the whole table was read.
-CREATE INDEX applied_commands_oldest_first ON applied_commands (applied_at);
+-- Writes wait while it is built. Not CONCURRENTLY: that cannot be part of a transaction, and waits for every other one, such as
+-- those of instances that start at the same time and wait for this migration. Where the table is large, it can be made so
+-- before the new version starts, which then finds it.
+CREATE INDEX IF NOT EXISTS applied_commands_oldest_first ON applied_commands (applied_at);
 DROP INDEX applied_commands_by_time;
 "];
 
