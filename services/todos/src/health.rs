@@ -19,7 +19,7 @@ impl Part {
         Part { name, down: Arc::default() }
     }
 
-    /// Its name in `/ready`: `store`, `queue`, `cache`.
+    /// Its name in `/ready`: `store`, `queue`, `reader`, `cache`.
     pub fn name(&self) -> &'static str {
         self.name
     }

@@ -52,6 +52,9 @@ type Open = Box<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send>;
 /// The two ends of an applier.
 type Halves = (Box<dyn Source>, Box<dyn Store>);
 
+/// The two ends of an applier of commands from Kafka, and whether they can be read.
+type OfKafka = (Halves, Part);
+
 /// A worker process.
 pub struct Worker {
     /// Applies commands.
@@ -97,9 +100,9 @@ pub(super) fn worker(args: &EngineArgs) -> Result<Worker, Failure> {
         ));
     };
     let (store, link) = (Box::new(postgres(url)?), link(args)?);
-    let (source, store) = kafka::source(args, store)?;
+    let ((source, store), reader) = kafka::source(args, store)?;
     let (part, stats) = (Part::new("store"), Arc::<Stats>::default());
-    let mut parts = vec![part.clone()];
+    let mut parts = vec![part.clone(), reader];
     parts.extend(link.as_ref().map(|link| link.part()));
     let told = move |changes: Changes| {
         if let Some(link) = &link {
@@ -164,7 +167,7 @@ fn with_postgres(
     let rest: Vec<Box<dyn Any + Send>> = vec![Box::new(follower)];
     let mut parts = vec![feed_part];
     let store_part = Part::new("store");
-    let (mut stats, mut applier) = (None, None);
+    let (mut stats, mut applier, mut reader) = (None, None, None);
     let mut start = |source, store| -> Result<(), Failure> {
         let part = store_part.clone();
         parts.push(part.clone());
@@ -177,7 +180,8 @@ fn with_postgres(
     };
     let queue: Arc<dyn Queue> = if args.kafka_brokers.is_some() {
         if embedded_worker {
-            let (source, store) = kafka::source(args, Box::new(postgres(url)?))?;
+            let ((source, store), part) = kafka::source(args, Box::new(postgres(url)?))?;
+            reader = Some(part);
             start(source, store)?;
         }
         let url = url.to_owned();
@@ -197,6 +201,7 @@ fn with_postgres(
     {
         return Ok(None);
     }
+    parts.extend(reader);
     let reads: Arc<dyn Reads> = Arc::clone(&model) as _;
     Ok(Some(Engine { reads, queue, parts, model: Some(model), stats, applier, rest }))
 }
@@ -216,13 +221,15 @@ fn with_sqlite(
     }
     let model = Arc::new(embedded::model(args, loaded)?);
     let mut rest: Vec<Box<dyn Any + Send>> = Vec::new();
+    let mut parts = Vec::new();
     let ((source, store), queue): (Halves, Arc<dyn Queue>) = if args.kafka_brokers.is_some() {
-        let (source, store) = kafka::source(args, Box::new(store))?;
+        let (halves, reader) = kafka::source(args, Box::new(store))?;
+        parts.push(reader);
         // It locks the directory, so that no other process uses the same data.
         rest.push(Box::new(journal));
         let data = args.data.clone();
         let open = move || Ok(Box::new(Sqlite::open_to_note(&data)?) as Box<dyn Store>);
-        ((source, store), kafka::queue(args, Box::new(open))?)
+        (halves, kafka::queue(args, Box::new(open))?)
     } else {
         ((Box::new(journal.source()?), Box::new(store)), Arc::new(journal))
     };
@@ -238,10 +245,11 @@ fn with_sqlite(
     if !catch_up(&*queue, &applier, &part, ends)? {
         return Ok(None);
     }
+    parts.push(part);
     Ok(Some(Engine {
         reads: Arc::clone(&model) as _,
         queue,
-        parts: vec![part],
+        parts,
         model: Some(model),
         stats: Some(stats),
         applier: Some(applier),
@@ -311,7 +319,7 @@ fn await_shown(model: &Model, changes: &Changes) {
 
 #[cfg(feature = "kafka")]
 mod kafka {
-    use super::{Arc, EngineArgs, Failure, Halves, Open, Queue, Store};
+    use super::{Arc, EngineArgs, Failure, OfKafka, Open, Queue, Store};
     use crate::queue::kafka::{
         Division, KafkaQueue, KafkaSettings, KafkaSource, Waiting, WithDeadTopic, source_name,
         waiting,
@@ -353,16 +361,18 @@ mod kafka {
     }
 
     /// What Kafka delivers, and a store whose dead letters Kafka gets as well.
-    pub(super) fn source(args: &EngineArgs, store: Box<dyn Store>) -> Result<Halves, Failure> {
+    pub(super) fn source(args: &EngineArgs, store: Box<dyn Store>) -> Result<OfKafka, Failure> {
         let settings = settings(args);
         let store = WithDeadTopic::new(store, &settings)?;
-        Ok((Box::new(KafkaSource::new(&settings)?), Box::new(store)))
+        let source = KafkaSource::new(&settings)?;
+        let part = source.part();
+        Ok(((Box::new(source), Box::new(store)), part))
     }
 }
 
 #[cfg(not(feature = "kafka"))]
 mod kafka {
-    use super::{Arc, EngineArgs, Failure, Halves, Open, Queue, Store};
+    use super::{Arc, EngineArgs, Failure, OfKafka, Open, Queue, Store};
 
     const MISSING: &str =
         "--kafka-brokers: this program was built without Kafka; build it with the feature `kafka`";
@@ -378,7 +388,7 @@ mod kafka {
         Err(Failure::from(MISSING))
     }
 
-    pub(super) fn source(_: &EngineArgs, _: Box<dyn Store>) -> Result<Halves, Failure> {
+    pub(super) fn source(_: &EngineArgs, _: Box<dyn Store>) -> Result<OfKafka, Failure> {
         Err(Failure::from(MISSING))
     }
 }

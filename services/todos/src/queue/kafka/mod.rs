@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `producer.rs` | messages on their way, and who waits for them |
 //! | `source.rs` | commands out of Kafka, as a member of the group |
+//! | `readable.rs` | whether commands can be read |
 //! | `member.rs` | which member, and how long it may be silent |
 //! | `topics.rs` | the topics: made where they are missing |
 //! | `division.rs` | by how many partitions commands are divided, whatever number the topic has |
@@ -19,6 +20,7 @@ mod division;
 mod lag;
 mod member;
 mod producer;
+mod readable;
 mod source;
 mod topics;
 mod waiting;

@@ -19,7 +19,9 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use super::KafkaSettings;
 use super::member::{self, MemberId, SESSION, SESSION_BROKERS};
 use super::producer::client_config;
+use super::readable::Readable;
 use crate::command::Command;
+use crate::health::Part;
 use crate::queue::{Delivery, Position, QueueError, Source};
 
 /// The group that workers belong to.
@@ -47,7 +49,11 @@ pub struct KafkaSource {
     topic: String,
     brokers: String,
     positions: Positions,
+    readable: Readable,
 }
+
+/// How long the cluster may take for each answer while it is not known whether commands can be read: nothing else is to be done.
+const ANSWER: Duration = Duration::from_millis(500);
 
 /// How far a member is in its partitions.
 #[derive(Debug, Default)]
@@ -114,7 +120,43 @@ impl KafkaSource {
             topic: settings.topic.clone(),
             brokers: settings.brokers.clone(),
             positions: Positions::default(),
+            readable: Readable::new(),
         })
+    }
+
+    /// Whether commands can be read.
+    pub fn part(&self) -> Part {
+        self.readable.part()
+    }
+
+    /// Asks whether the topic is there, and the coordinator of the group answers.
+    fn look(&self) -> Result<(), String> {
+        let of_kafka = |error: KafkaError| self.failed(&error).to_string();
+        let topic = self.topic.as_str();
+        let metadata = self.consumer.fetch_metadata(Some(topic), ANSWER).map_err(of_kafka)?;
+        let partitions = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
+        if partitions == 0 {
+            return Err(format!("Kafka at {}: topic {topic} is missing", self.brokers));
+        }
+        let mut first = TopicPartitionList::new();
+        first.add_partition(topic, 0);
+        self.consumer.committed_offsets(first, ANSWER).map(drop).map_err(of_kafka)
+    }
+
+    /// What `next` has come to, for the part.
+    fn note(&mut self, has_read: bool, failure: Option<String>) {
+        let now = Instant::now();
+        if let Some(why) = failure {
+            self.readable.failed(now, &why);
+        }
+        if has_read {
+            self.readable.works();
+        } else if self.readable.is_in_doubt(now) {
+            match self.look() {
+                Ok(()) => self.readable.works(),
+                Err(why) => self.readable.failed(Instant::now(), &why),
+            }
+        }
     }
 
     /// Joins the group in another way, if that is why it cannot go on. Then nothing is wrong any more.
@@ -168,7 +210,7 @@ impl Source for KafkaSource {
         }
         let mut deliveries = Vec::new();
         let mut until = Instant::now() + wait;
-        let mut failure = None;
+        let (mut failure, mut is_missing) = (None, false);
         while deliveries.len() < max {
             let left = until.saturating_duration_since(Instant::now());
             let polled = self.consumer.poll(left).map(next);
@@ -182,7 +224,7 @@ impl Source for KafkaSource {
                     self.positions.given.insert(partition, offset + 1);
                     deliveries.push(delivery);
                 }
-                Some(Ok(None)) => {}
+                Some(Ok(None)) => is_missing = true,
                 // The client goes on by itself, and says something several times a second while the cluster is down. The
                 // news that it is back stands in the same line: whoever took these one by one, with a pause after each,
                 // would hear of it minutes later.
@@ -190,6 +232,10 @@ impl Source for KafkaSource {
                 Some(Err(error)) => failure = Some(error),
             }
         }
+        let missing = is_missing
+            .then(|| format!("Kafka at {}: topic {} is missing", self.brokers, self.topic));
+        let told = failure.as_ref().map(|error| self.failed(error).to_string()).or(missing);
+        self.note(!deliveries.is_empty(), told);
         match failure {
             Some(error) if deliveries.is_empty() => Err(self.failed(&error)),
             _ => Ok(deliveries),
