@@ -7,7 +7,8 @@
 //! ```
 //!
 //! An error alone says little: a broker that restarts gives some, and others go on. Nor does their absence: a topic without
-//! messages gives none. So while there is doubt, the cluster is asked, once in [`LOOK_EVERY`].
+//! messages gives none, nor does one that was deleted, for minutes. So while nothing comes, the cluster is asked, once in
+//! [`LOOK_IDLE`]; and once in [`LOOK_EVERY`] while there is doubt.
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often the cluster is asked while there is doubt.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is asked while nothing comes and nothing seems wrong.
+const LOOK_IDLE: Duration = Duration::from_secs(5);
 
 /// What is known of it.
 #[derive(Debug)]
@@ -59,8 +63,8 @@ impl Readable {
 
     /// Whether the cluster is to be asked now.
     pub(super) fn is_in_doubt(&mut self, now: Instant) -> bool {
-        let is_due = self.since.is_some()
-            && self.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
+        let interval = if self.since.is_some() { LOOK_EVERY } else { LOOK_IDLE };
+        let is_due = self.looked.is_none_or(|at| now.saturating_duration_since(at) >= interval);
         if is_due {
             self.looked = Some(now);
         }
@@ -78,13 +82,13 @@ mod tests {
     fn doubts_last() {
         let (mut readable, start) = (Readable::new(), Instant::now());
         let part = readable.part();
-        assert!(!readable.is_in_doubt(start));
+        assert!(readable.is_in_doubt(start) && !readable.is_in_doubt(start + LOOK_EVERY / 2));
         readable.failed(start, "one");
         assert_eq!(part.down(), None);
-        assert!(readable.is_in_doubt(start) && !readable.is_in_doubt(start + LOOK_EVERY / 2));
         assert!(readable.is_in_doubt(start + LOOK_EVERY));
         readable.works();
-        assert!(!readable.is_in_doubt(start + 9 * LOOK_EVERY));
+        assert!(!readable.is_in_doubt(start + 2 * LOOK_EVERY));
+        assert!(readable.is_in_doubt(start + LOOK_EVERY + LOOK_IDLE));
         let again = start + PATIENCE;
         readable.failed(again, "two");
         assert_eq!(part.down(), None);
