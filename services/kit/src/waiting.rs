@@ -43,7 +43,7 @@ pub fn unless_ended<T: Send + 'static>(
         match signals.wait_timeout(Duration::ZERO)? {
             Some(Signal::HangUp) if reloads => {}
             Some(signal) => {
-                tracing::info!(%signal, "{who} waits no longer for {what}");
+                tracing::info!(%signal, "{who} no longer waits for {what}");
                 return Ok(None);
             }
             None => {}

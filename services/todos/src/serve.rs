@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use highwater::ServerArgs;
 use highwater::logging;
 use highwater::metrics::{Metrics, Readiness};
-use highwater::server::{Running, Server, Signal, Signals};
+use highwater::server::{Running, Server, Signals};
 use highwater_kit::ending::{Failure, say};
 use highwater_kit::waiting::unless_ended;
 
@@ -38,15 +38,11 @@ pub fn todos(
 ) -> Result<(), Failure> {
     logging::install(server.log);
     let signals = Signals::catch()?;
-    let ends = |wait| {
-        let signal = signals.wait_timeout(wait)?;
-        // With certificates in files it says that there are new ones, and the start reads those.
-        let is_reload = signal == Some(Signal::HangUp) && !server.tls_cert.is_empty();
-        Ok(signal.is_some() && !is_reload)
-    };
-    let Some(engine) = engine::build(&args.engine, args.embedded_worker, &ends)? else {
-        return Ok(());
-    };
+    let reloads = !server.tls_cert.is_empty();
+    let (parts, embedded_worker) = (args.engine.clone(), args.embedded_worker);
+    let build = move || engine::build(&parts, embedded_worker);
+    let waits = ("the start", "the store and the queue");
+    let Some(engine) = unless_ended(&signals, reloads, waits, build)? else { return Ok(()) };
     let service = Arc::new(Service {
         reads: Arc::clone(&engine.reads),
         queue: Arc::clone(&engine.queue),
@@ -82,7 +78,6 @@ pub fn todos(
         Ok(())
     };
     // What was acknowledged is durable, so a further signal loses nothing.
-    let reloads = !server.tls_cert.is_empty();
     unless_ended(&signals, reloads, ("the end", "queued commands"), close)?;
     Ok(outcome?)
 }

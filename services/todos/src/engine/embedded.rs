@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use highwater::logging::tracing;
 
-use super::start::{Ends, catch_up};
+use super::start::catch_up;
 use super::{Engine, Held};
 use crate::applier::{Applier, Stats};
 use crate::args::EngineArgs;
@@ -17,8 +17,8 @@ use crate::store::{Loaded, Store};
 use highwater_kit::ending::Failure;
 
 /// Loads the store, and applies commands that were acknowledged and not applied before the last exit: when the port
-/// opens, every acknowledged write is visible. `None`: it was ended before.
-pub(super) fn build(args: &EngineArgs, ends: Ends<'_>) -> Result<Option<Engine>, Failure> {
+/// opens, every acknowledged write is visible.
+pub(super) fn build(args: &EngineArgs) -> Result<Engine, Failure> {
     let (mut store, queue) = open(args)?;
     let loaded =
         store.newest(usize::MAX, args.cache_bytes().map_or(usize::MAX, |bytes| bytes / 2))?;
@@ -36,10 +36,8 @@ pub(super) fn build(args: &EngineArgs, ends: Ends<'_>) -> Result<Option<Engine>,
             shown.apply(changes);
         },
     )?;
-    if !catch_up(&queue, &applier, &part, ends)? {
-        return Ok(None);
-    }
-    Ok(Some(Engine {
+    catch_up(&queue, &applier, &part)?;
+    Ok(Engine {
         reads: Arc::clone(&model) as _,
         queue: Arc::new(queue),
         parts: vec![part],
@@ -47,7 +45,7 @@ pub(super) fn build(args: &EngineArgs, ends: Ends<'_>) -> Result<Option<Engine>,
         stats: Some(stats),
         applier: Some(applier),
         rest: Vec::new(),
-    }))
+    })
 }
 
 /// The model for reads: everything in memory, or as much as `--cache-bytes` allows, with the rest in the file.

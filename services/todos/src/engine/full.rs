@@ -30,7 +30,7 @@ use crate::store::{Changes, Loaded, Store, StoreError};
 use highwater_kit::ending::Failure;
 
 use super::embedded::{self, check_count};
-use super::start::{Ends, catch_up};
+use super::start::catch_up;
 use super::{Engine, Held};
 
 /// How long the first load may take, attempts included: this allows for a server that starts at the same time.
@@ -129,24 +129,19 @@ pub(super) fn repartition(args: &EngineArgs) -> Result<(u32, Option<u32>), Failu
     kafka::repartition(args, &mut *store)
 }
 
-/// Chooses and starts the parts of a server. `None`: it was ended before they were ready.
-pub(super) fn build(
-    args: &EngineArgs,
-    embedded_worker: bool,
-    ends: Ends<'_>,
-) -> Result<Option<Engine>, Failure> {
+/// Chooses and starts the parts of a server.
+pub(super) fn build(args: &EngineArgs, embedded_worker: bool) -> Result<Engine, Failure> {
     let link = link(args)?;
-    let engine = match &args.database_url {
-        Some(url) => with_postgres(args, url, link.as_ref(), embedded_worker, ends)?,
-        None => with_sqlite(args, link.as_ref(), ends)?,
+    let mut engine = match &args.database_url {
+        Some(url) => with_postgres(args, url, link.as_ref(), embedded_worker)?,
+        None => with_sqlite(args, link.as_ref())?,
     };
-    let Some(mut engine) = engine else { return Ok(None) };
     if let (Some(link), Some(model)) = (link, &engine.model) {
         let keep = Duration::from_secs(args.cache_ttl_sec.into());
         engine.parts.push(link.part());
         engine.reads = Arc::new(Near::new(Arc::clone(model), link, keep));
     }
-    Ok(Some(engine))
+    Ok(engine)
 }
 
 /// Todos in Postgres: this process learns of applied changes from there, whichever process applied them.
@@ -155,15 +150,13 @@ fn with_postgres(
     url: &str,
     link: Option<&Arc<Link>>,
     embedded_worker: bool,
-    ends: Ends<'_>,
-) -> Result<Option<Engine>, Failure> {
+) -> Result<Engine, Failure> {
     let bytes_max = args.cache_bytes().unwrap_or(usize::MAX);
     let feed = PostgresFeed::new(&parse_url(url)?, bytes_max / 2)?;
-    let followed = match link {
-        Some(link) => followed(Forwarded::new(feed, Arc::clone(link)), args, url, ends)?,
-        None => followed(feed, args, url, ends)?,
+    let (model, follower, feed_part) = match link {
+        Some(link) => followed(Forwarded::new(feed, Arc::clone(link)), args, url)?,
+        None => followed(feed, args, url)?,
     };
-    let Some((model, follower, feed_part)) = followed else { return Ok(None) };
     let rest: Vec<Box<dyn Any + Send>> = vec![Box::new(follower)];
     let mut parts = vec![feed_part];
     let store_part = Part::new("store");
@@ -196,22 +189,16 @@ fn with_postgres(
         start(Box::new(queue.source()?), Box::new(postgres(url)?))?;
         Arc::new(queue)
     };
-    if let Some(applier) = &applier
-        && !catch_up(&*queue, applier, &store_part, ends)?
-    {
-        return Ok(None);
+    if let Some(applier) = &applier {
+        catch_up(&*queue, applier, &store_part)?;
     }
     parts.extend(reader);
     let reads: Arc<dyn Reads> = Arc::clone(&model) as _;
-    Ok(Some(Engine { reads, queue, parts, model: Some(model), stats, applier, rest }))
+    Ok(Engine { reads, queue, parts, model: Some(model), stats, applier, rest })
 }
 
 /// Todos in this process's own file: only it can apply.
-fn with_sqlite(
-    args: &EngineArgs,
-    link: Option<&Arc<Link>>,
-    ends: Ends<'_>,
-) -> Result<Option<Engine>, Failure> {
+fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Failure> {
     let (mut store, journal) = embedded::open(args)?;
     let loaded =
         store.newest(usize::MAX, args.cache_bytes().map_or(usize::MAX, |bytes| bytes / 2))?;
@@ -242,11 +229,9 @@ fn with_sqlite(
         shown.apply(changes);
     };
     let applier = Applier::start(source, store, part.clone(), Arc::clone(&stats), told)?;
-    if !catch_up(&*queue, &applier, &part, ends)? {
-        return Ok(None);
-    }
+    catch_up(&*queue, &applier, &part)?;
     parts.push(part);
-    Ok(Some(Engine {
+    Ok(Engine {
         reads: Arc::clone(&model) as _,
         queue,
         parts,
@@ -254,17 +239,16 @@ fn with_sqlite(
         stats: Some(stats),
         applier: Some(applier),
         rest,
-    }))
+    })
 }
 
-/// A model of everything that a feed says first, which it then follows. `None` if the process is asked to end before.
+/// A model of everything that a feed says first, which it then follows.
 fn followed<F: Feed + 'static>(
     mut feed: F,
     args: &EngineArgs,
     url: &str,
-    ends: Ends<'_>,
-) -> Result<Option<(Arc<Model>, crate::feed::Follower, Part)>, Failure> {
-    let Some(loaded) = load(&mut feed, ends)? else { return Ok(None) };
+) -> Result<(Arc<Model>, crate::feed::Follower, Part), Failure> {
+    let loaded = load(&mut feed)?;
     check_count(loaded.count, args.todos_max);
     let part = feed.part();
     let config = parse_url(url)?;
@@ -275,16 +259,16 @@ fn followed<F: Feed + 'static>(
     })?;
     let model = Arc::new(Model::bounded(loaded, bytes_max, beyond));
     let follower = follow(feed, Arc::clone(&model))?;
-    Ok(Some((model, follower, part)))
+    Ok((model, follower, part))
 }
 
-/// Waits until the store says what it has. `None` if the process is asked to end before.
-fn load(feed: &mut impl Feed, ends: Ends<'_>) -> Result<Option<Loaded>, Failure> {
+/// Waits until the store says what it has.
+fn load(feed: &mut impl Feed) -> Result<Loaded, Failure> {
     let until = Instant::now() + LOAD_WITHIN;
     let mut logged = None;
     loop {
         match feed.next(LOAD_PAUSE) {
-            Ok(News::Everything(loaded)) => return Ok(Some(loaded)),
+            Ok(News::Everything(loaded)) => return Ok(loaded),
             Ok(_) => {}
             Err(error) if error.is_permanent() || Instant::now() >= until => {
                 return Err(error.into());
@@ -296,10 +280,7 @@ fn load(feed: &mut impl Feed, ends: Ends<'_>) -> Result<Option<Loaded>, Failure>
                     );
                     logged = Some(error);
                 }
-                if ends(LOAD_PAUSE)? {
-                    tracing::info!("the start was ended");
-                    return Ok(None);
-                }
+                thread::sleep(LOAD_PAUSE);
             }
         }
     }

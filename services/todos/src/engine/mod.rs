@@ -12,8 +12,6 @@ mod embedded;
 pub mod full;
 mod start;
 
-pub use self::start::Ends;
-
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -69,21 +67,13 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Chooses and starts the parts. `None`: `ends` has said so before everything that was acknowledged was visible.
+/// Chooses and starts the parts, and waits until everything that was acknowledged is visible.
 ///
 /// # Errors
 ///
 /// Which part cannot be used, and what to do about it.
-pub fn build(
-    args: &EngineArgs,
-    embedded_worker: bool,
-    ends: Ends<'_>,
-) -> Result<Option<Engine>, Failure> {
-    if args.is_embedded() {
-        embedded::build(args, ends)
-    } else {
-        full::build(args, embedded_worker, ends)
-    }
+pub fn build(args: &EngineArgs, embedded_worker: bool) -> Result<Engine, Failure> {
+    if args.is_embedded() { embedded::build(args) } else { full::build(args, embedded_worker) }
 }
 
 /// Starts only an applier of commands from Kafka: the subcommand `worker`.

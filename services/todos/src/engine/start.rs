@@ -1,9 +1,9 @@
 //! Waits until everything that was acknowledged before the start is visible: only then the port opens.
 //!
-//! That may take as long as the store is away. Meanwhile the log says what is waited for, a signal ends the start, and an
-//! applier that has ended fails it.
+//! That may take as long as the store is unavailable. Meanwhile the log names what the start waits for, and an applier that has
+//! ended fails it. A signal ends the start (`highwater_kit::waiting`), as a crash would: queued commands are kept.
 
-use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater::logging::tracing;
@@ -20,21 +20,13 @@ const SAY_INTERVAL: Duration = Duration::from_secs(5);
 /// How often it is checked whether everything is applied.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Waits for at most so long. True once the process is asked to end.
-pub type Ends<'a> = &'a dyn Fn(Duration) -> io::Result<bool>;
-
-/// Waits until what is in the queue is applied. False if the process is asked to end before.
+/// Waits until what is in the queue is applied.
 ///
 /// # Errors
 ///
-/// If it will not be applied, or signals cannot be received.
-pub(super) fn catch_up(
-    queue: &dyn Queue,
-    applier: &Applier,
-    store: &Part,
-    ends: Ends<'_>,
-) -> Result<bool, Failure> {
-    let Some(mark) = queue.mark() else { return Ok(true) };
+/// If it will not be applied.
+pub(super) fn catch_up(queue: &dyn Queue, applier: &Applier, store: &Part) -> Result<(), Failure> {
+    let Some(mark) = queue.mark() else { return Ok(()) };
     let mut say_at = Instant::now() + SAY_FIRST;
     while !queue.reached(mark) {
         if applier.has_ended() {
@@ -42,16 +34,13 @@ pub(super) fn catch_up(
                 "the applier has ended because of a bug, and queued commands are not applied; start the service again",
             ));
         }
-        if ends(LOOK_INTERVAL)? {
-            tracing::info!(left = queue.depth(), "the start was ended; queued commands are kept");
-            return Ok(false);
-        }
+        thread::sleep(LOOK_INTERVAL);
         if Instant::now() >= say_at {
             say(queue, store);
             say_at = Instant::now() + SAY_INTERVAL;
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 fn say(queue: &dyn Queue, store: &Part) {
@@ -119,31 +108,20 @@ mod tests {
         }
     }
 
-    fn catch_up_with(next: fn(), ends: Ends<'_>) -> Result<bool, Failure> {
+    fn catch_up_with(next: fn()) -> Result<(), Failure> {
         let data = tempfile::tempdir().expect("a temporary directory");
         let store = Box::new(Sqlite::open(data.path()).expect("it is empty"));
         let (part, stats) = (Part::new("store"), Arc::<Stats>::default());
         let source = Box::new(End(next));
         let applier =
             Applier::start(source, store, part.clone(), stats, drop).expect("threads can be had");
-        catch_up(&Stuck, &applier, &part, ends)
-    }
-
-    /// Purpose: a start that waits ends when it is asked to.
-    #[test]
-    fn it_can_be_ended() {
-        let nothing = || std::thread::sleep(Duration::from_millis(1));
-        assert!(!catch_up_with(nothing, &|_| Ok(true)).expect("it is not an error"));
+        catch_up(&Stuck, &applier, &part)
     }
 
     /// Purpose: a start whose applier has died fails, instead of waiting for ever.
     #[test]
     fn a_dead_applier_fails_it() {
-        let wait = |wait| {
-            std::thread::sleep(wait);
-            Ok(false)
-        };
-        let failure = catch_up_with(|| panic!("a bug"), &wait).expect_err("nobody applies");
+        let failure = catch_up_with(|| panic!("a bug")).expect_err("nobody applies");
         assert!(format!("{failure:?}").contains("applier has ended"), "{failure:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! Starts and ends with parts that cannot be used: the log says why, and signals are heard.
 
+use std::net::TcpListener;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -95,4 +96,28 @@ fn a_store_that_is_read_only() {
     service.begins(" serving ");
     let said = service.said();
     assert!(said.contains("give DATABASE_URL of the primary"), "{said}");
+}
+
+/// Purpose: a start that is asked to stop while it waits for a server that does not answer ends at once, and not as a failure:
+/// that of an instance, and that of a worker.
+#[test]
+fn a_start_that_is_asked_to_stop() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let url = format!("postgres://highwater@{}/todos", silent.local_addr().expect("it is bound"));
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let mut worker = program(env!("CARGO_BIN_EXE_highwater-todos"));
+    worker.env("DATABASE_URL", &url).args([
+        "worker",
+        "--metrics=off",
+        "--kafka-brokers=127.0.0.1:1",
+    ]);
+    for mut command in [command(&url, &data), worker] {
+        let mut service = Process::start_unready(&mut command);
+        let held = silent.accept().expect("it connects");
+        let asked = Instant::now();
+        service.signal("TERM");
+        assert!(service.wait().success());
+        assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+        drop(held);
+    }
 }
