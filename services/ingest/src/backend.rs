@@ -195,10 +195,13 @@ impl Backend {
             && !delivery.stop(until.saturating_duration_since(Instant::now()))
         {
             let records = durable.saturating_sub(self.delivered(durable));
-            tracing::warn!(
-                records,
-                "records wait in the spool on the disk; they are delivered after the next start"
-            );
+            // With none, only the connection to the broker could not be closed in time.
+            if records > 0 {
+                tracing::warn!(
+                    records,
+                    "records wait in the spool on the disk; they are delivered after the next start"
+                );
+            }
         }
         journal.map_or(Ok(()), Journal::close)
     }

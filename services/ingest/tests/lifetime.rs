@@ -251,3 +251,27 @@ fn a_mark_that_cannot_be_written_is_logged() {
     settles_at(&process, 2);
     assert!(process.metric("highwater_ingest_unmarked_total") >= 2.0);
 }
+
+/// Purpose: an end without Kafka says how many records wait on the disk, and says nothing if there are none.
+#[test]
+fn records_that_wait_are_counted_at_the_end() {
+    const WAIT: &str = "records wait in the spool";
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let away = [
+        "--ack=disk",
+        "--sink=kafka",
+        "--kafka-brokers=127.0.0.1:1",
+        "--partitions=1",
+        "--drain-timeout=200ms",
+    ];
+    for records in 0..=1 {
+        let mut process = gateway(directory.path(), &away);
+        for _ in 0..records {
+            assert_eq!(process.ask(record("body")).status, 202);
+        }
+        process.signal("TERM");
+        assert!(process.wait().success());
+        let said = process.said();
+        assert_eq!(said.contains(WAIT), records > 0, "{said}");
+    }
+}
