@@ -128,15 +128,16 @@ fn start_provider(
 /// Prints the URLs for a user who tries the service.
 fn print_urls(running: &Running, feed: &Running) {
     let search = &running.addresses()[0];
-    let dashboard = match running.metrics_address() {
-        Some(address) => format!("http://{address}/"),
+    let [metrics, dashboard] = ["/metrics", "/"].map(|path| match running.metrics_address() {
+        Some(address) => format!("http://{address}{path}"),
         None => "off".to_owned(),
-    };
+    });
     let text = format!(
         "\n  \
          search    http://{search}/search?starts_at=2024-06-01&ends_at=2024-06-30\n  \
          docs      http://{search}/docs\n  \
          health    http://{search}/health\n  \
+         metrics   {metrics}\n  \
          dashboard {dashboard}\n  \
          feed      http://{}/\n\n  \
          Ctrl-C stops it.\n",

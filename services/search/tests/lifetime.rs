@@ -222,8 +222,8 @@ fn demonstration() {
         .take_while(|line| !line.contains("Ctrl-C"))
         .filter_map(|line| Some(line.split_once("http://")?.1.to_owned()))
         .collect();
-    let [search, health, metrics, feed] = &urls[..] else { panic!("{urls:?}") };
-    for url in [search, health, metrics, feed] {
+    let [search, docs, health, metrics, dashboard, feed] = &urls[..] else { panic!("{urls:?}") };
+    for url in [search, docs, health, metrics, dashboard, feed] {
         let (address, path) = url.split_once('/').expect("a path");
         let answer = Client::connect(address.parse().expect("an address")).get(&format!("/{path}"));
         assert_eq!(answer.status, 200, "{url}");

@@ -131,10 +131,10 @@ fn now() -> f64 {
 /// Prints the URLs, and commands with a token, for a user who tries the service.
 fn print_urls(running: &Running, secret: &str) {
     let todos = &running.addresses()[0];
-    let dashboard = match running.metrics_address() {
-        Some(address) => format!("http://{address}/"),
+    let [metrics, dashboard] = ["/metrics", "/"].map(|path| match running.metrics_address() {
+        Some(address) => format!("http://{address}{path}"),
         None => "off".to_owned(),
-    };
+    });
     let token = issue(secret, "demo-user", now(), DEMO_TOKEN_SECONDS);
     say(&format!(
         "\n  \
@@ -142,6 +142,7 @@ fn print_urls(running: &Running, secret: &str) {
          docs      http://{todos}/docs\n  \
          health    http://{todos}/health\n  \
          ready     http://{todos}/ready\n  \
+         metrics   {metrics}\n  \
          dashboard {dashboard}\n\n  \
          TOKEN={token}\n  \
          curl -X POST 'http://{todos}/todos?wait=applied' -H \"Authorization: Bearer $TOKEN\" \

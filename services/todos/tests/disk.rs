@@ -241,7 +241,7 @@ fn a_start_that_waits() {
     let secret = service::SECRET;
     let args = ["--listen=127.0.0.1:0", "--metrics=off", "--jwt-secret", secret, "--data", data];
     let mut waits = Process::start_unready(&mut command(&args));
-    let said = waits.wait_for(|line| line.contains("the start waits"));
+    let said = waits.wait_for(|line| line.contains("the start waits until"));
     assert!(said.contains("not_now") && said.contains("left=1"), "{said}");
     waits.signal("TERM");
     let status = waits.ends_within(std::time::Duration::from_secs(10)).expect("it ends");
