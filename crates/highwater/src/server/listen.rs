@@ -141,8 +141,7 @@ pub(super) fn listen(
             None => match bind_all(listen, config, workers) {
                 Ok(bound) => all.push(bound),
                 Err(error) => {
-                    let wanted = listen.address.tcp();
-                    return Err(named(or_own(error, wanted, &all, Place::Listen), Place::Listen));
+                    return Err(explained(error, listen.address.tcp(), &all, Place::Listen));
                 }
             },
         }
@@ -257,10 +256,8 @@ pub(super) fn bind_metrics(
     match bind(wanted, config) {
         Err(error) if is_default && is_taken(&error) => {}
         bound => {
-            return bound.map_err(|error| {
-                let error = or_own(error, Some(wanted), &listeners.0, Place::Metrics);
-                named(error, Place::Metrics)
-            });
+            return bound
+                .map_err(|error| explained(error, Some(wanted), &listeners.0, Place::Metrics));
         }
     }
     let next = (wanted.port() + 1..=METRICS_PORT_MAX).chain([0]);
@@ -301,18 +298,18 @@ fn named(error: ServerError, place: Place) -> ServerError {
     }
 }
 
-/// The error that an address is taken, in other words if it is this server itself that has taken it: no other process could
-/// be stopped then.
-fn or_own(
+/// The error with the setting to change. If this server itself has taken the address, that is the error: no other process
+/// could be stopped then.
+fn explained(
     error: ServerError,
     wanted: Option<SocketAddr>,
     all: &[Bound],
     place: Place,
 ) -> ServerError {
-    let Some(wanted) = wanted.filter(|_| is_taken(&error)) else { return error };
+    let Some(wanted) = wanted.filter(|_| is_taken(&error)) else { return named(error, place) };
     let own = all.iter().filter_map(|bound| bound.address.tcp());
     let Some((own, how)) = own.filter_map(|own| Some((own, overlap(own, wanted)?))).next() else {
-        return error;
+        return named(error, place);
     };
     ServerError::Settings(match place {
         Place::Listen => format!(

@@ -108,7 +108,7 @@ pub(in crate::server) fn read<P: Parser>(
     words.extend(args.iter().skip(1).cloned());
     let mut bare = without_variables(command.clone());
     let mut matches = bare.try_get_matches_from_mut(words).map_err(|error| {
-        // With settings from variables in front of it, clap would say that the word cannot be used with their flags.
+        // Settings from variables come first, so clap would report the word as a conflict with their flags.
         match bare.clone().try_get_matches_from(&args) {
             Err(typed) if typed.kind() == ErrorKind::InvalidSubcommand => typed,
             _ => layers.explain(&mut bare, error),
@@ -463,11 +463,11 @@ fn refuse_near_misses(
     collect_variables(command, &mut known);
     for (name, value) in environment {
         let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
-        if known.iter().any(|known| known == name) {
+        let has = |wanted: &str| known.iter().any(|known| known == wanted);
+        if has(name) {
             continue;
         }
         let value = value.to_string_lossy();
-        let has = |wanted: &str| known.iter().any(|known| known == wanted);
         let message = if let Some(direct) = name.strip_suffix(SUFFIX).filter(|direct| has(direct)) {
             format!(
                 "unknown variable {name} (value {value:?}): only secrets can come from files; set {direct} instead"
