@@ -42,7 +42,7 @@ pub trait Queue: Send + Sync {
     /// How many commands wait to be applied; as good as it is known without asking anybody.
     fn depth(&self) -> u64;
 
-    /// How often the queue could not note how far it is. Commands are queued all the same.
+    /// How often the queue could not record its position. Commands are queued all the same.
     fn unmarked(&self) -> u64 {
         0
     }

@@ -6,9 +6,9 @@
 //!     └── a message, or the group's coordinator answers for a topic that is there
 //! ```
 //!
-//! An error alone says little: a broker that restarts gives some, and others go on. Nor does their absence: a topic without
-//! messages gives none, nor does one that was deleted, for minutes. So while nothing comes, the cluster is asked, once in
-//! [`LOOK_IDLE`]; and once in [`LOOK_EVERY`] while there is doubt.
+//! An error alone says little: a broker that restarts causes some, and the other brokers go on. The absence of errors says as
+//! little: a topic without messages causes none, and neither does a deleted topic, for minutes. So while no message comes, the
+//! cluster is asked, once in [`LOOK_IDLE`], or once in [`LOOK_EVERY`] while there is doubt.
 
 use std::time::{Duration, Instant};
 
@@ -25,11 +25,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often it is asked while nothing comes and nothing seems wrong.
 const LOOK_IDLE: Duration = Duration::from_secs(5);
 
-/// What is known of it.
+/// Whether commands can be read, as far as is known.
 #[derive(Debug)]
 pub(super) struct Readable {
     part: Part,
+    /// The first failure since commands could last be read.
     since: Option<Instant>,
+    /// When the cluster was last asked.
     looked: Option<Instant>,
 }
 
@@ -61,8 +63,8 @@ impl Readable {
         }
     }
 
-    /// Whether the cluster is to be asked now.
-    pub(super) fn is_in_doubt(&mut self, now: Instant) -> bool {
+    /// Whether the cluster is to be asked now. If so, the next time counts from now.
+    pub(super) fn begins_look(&mut self, now: Instant) -> bool {
         let interval = if self.since.is_some() { LOOK_EVERY } else { LOOK_IDLE };
         let is_due = self.looked.is_none_or(|at| now.saturating_duration_since(at) >= interval);
         if is_due {
@@ -77,18 +79,18 @@ mod tests {
     use super::*;
 
     /// Purpose: commands that cannot be read for a while make it unavailable, with the last reason, until they can be; a short
-    /// failure does not; and the cluster is asked only while there is doubt, and not more often than it should.
+    /// failure does not; and the cluster is asked more often while there is doubt, and never more often than it should be.
     #[test]
     fn doubts_last() {
         let (mut readable, start) = (Readable::new(), Instant::now());
         let part = readable.part();
-        assert!(readable.is_in_doubt(start) && !readable.is_in_doubt(start + LOOK_EVERY / 2));
+        assert!(readable.begins_look(start) && !readable.begins_look(start + LOOK_EVERY / 2));
         readable.failed(start, "one");
         assert_eq!(part.down(), None);
-        assert!(readable.is_in_doubt(start + LOOK_EVERY));
+        assert!(readable.begins_look(start + LOOK_EVERY));
         readable.works();
-        assert!(!readable.is_in_doubt(start + 2 * LOOK_EVERY));
-        assert!(readable.is_in_doubt(start + LOOK_EVERY + LOOK_IDLE));
+        assert!(!readable.begins_look(start + 2 * LOOK_EVERY));
+        assert!(readable.begins_look(start + LOOK_EVERY + LOOK_IDLE));
         let again = start + PATIENCE;
         readable.failed(again, "two");
         assert_eq!(part.down(), None);

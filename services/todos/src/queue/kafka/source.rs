@@ -136,7 +136,7 @@ impl KafkaSource {
         let metadata = self.consumer.fetch_metadata(Some(topic), ANSWER).map_err(of_kafka)?;
         let partitions = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
         if partitions == 0 {
-            return Err(format!("Kafka at {}: topic {topic} is missing", self.brokers));
+            return Err(self.missing());
         }
         let mut first = TopicPartitionList::new();
         first.add_partition(topic, 0);
@@ -151,7 +151,7 @@ impl KafkaSource {
         }
         if has_read {
             self.readable.works();
-        } else if self.readable.is_in_doubt(now) {
+        } else if self.readable.begins_look(now) {
             match self.look() {
                 Ok(()) => self.readable.works(),
                 Err(why) => self.readable.failed(Instant::now(), &why),
@@ -193,6 +193,10 @@ impl KafkaSource {
         true
     }
 
+    fn missing(&self) -> String {
+        format!("Kafka at {}: topic {} is missing", self.brokers, self.topic)
+    }
+
     fn failed(&self, error: &KafkaError) -> QueueError {
         QueueError::new(format!("Kafka at {}: {error}", self.brokers))
     }
@@ -210,7 +214,7 @@ impl Source for KafkaSource {
         }
         let mut deliveries = Vec::new();
         let mut until = Instant::now() + wait;
-        let (mut failure, mut is_missing) = (None, false);
+        let (mut failure, mut missing) = (None, None);
         while deliveries.len() < max {
             let left = until.saturating_duration_since(Instant::now());
             let polled = self.consumer.poll(left).map(next);
@@ -224,20 +228,18 @@ impl Source for KafkaSource {
                     self.positions.given.insert(partition, offset + 1);
                     deliveries.push(delivery);
                 }
-                Some(Ok(None)) => is_missing = true,
+                Some(Ok(None)) => missing = Some(self.missing()),
                 // The client goes on by itself, and says something several times a second while the cluster is down. The
                 // news that it is back stands in the same line: whoever took these one by one, with a pause after each,
                 // would hear of it minutes later.
                 Some(Err(error)) if self.join_otherwise(&error) => {}
-                Some(Err(error)) => failure = Some(error),
+                Some(Err(error)) => failure = Some(self.failed(&error)),
             }
         }
-        let missing = is_missing
-            .then(|| format!("Kafka at {}: topic {} is missing", self.brokers, self.topic));
-        let told = failure.as_ref().map(|error| self.failed(error).to_string()).or(missing);
-        self.note(!deliveries.is_empty(), told);
+        let why = failure.as_ref().map(ToString::to_string).or(missing);
+        self.note(!deliveries.is_empty(), why);
         match failure {
-            Some(error) if deliveries.is_empty() => Err(self.failed(&error)),
+            Some(error) if deliveries.is_empty() => Err(error),
             _ => Ok(deliveries),
         }
     }
