@@ -6,4 +6,5 @@
 pub mod ending;
 pub mod postgres;
 pub mod sqlite;
+pub mod urls;
 pub mod waiting;

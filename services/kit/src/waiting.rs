@@ -1,4 +1,4 @@
-//! What a program hears and says while its start or its end waits, for a database that is away for example.
+//! How a program handles signals, and what it logs, while its start or its end waits, for example for an unavailable database.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -9,18 +9,18 @@ use highwater::server::{Signal, Signals};
 
 use crate::ending::Failure;
 
-/// How long the work may take before the log says that it is waited for.
+/// How long the work may take before the log names it.
 const SAY_AFTER: Duration = Duration::from_secs(1);
 
-/// How often signals are looked for meanwhile.
+/// How often signals are checked in the meantime.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The result of `work`, which is done on a thread of its own; `None` if a signal asks the process to end before. Then that
-/// thread is left to itself, so return from `main` soon. SIGHUP is not such a signal if it `reloads` certificates: a start
-/// reads new ones anyway. The log says that `who` waits for `what`.
+/// Runs `work` on a thread of its own, and returns its result; `None` if a signal asks the process to end first. That thread is
+/// then abandoned, so return from `main` soon. SIGHUP is not such a signal if it `reloads` certificates: a start reads new ones
+/// anyway. The log says that `who` waits for `what`.
 ///
 /// # Errors
-/// The error of `work`, which comes at once; or signals cannot be received.
+/// The error of `work`, or that signals cannot be received.
 pub fn unless_ended<T: Send + 'static>(
     signals: &Signals,
     reloads: bool,
@@ -28,7 +28,7 @@ pub fn unless_ended<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<Option<T>, Failure> {
     let (sender, done) = mpsc::sync_channel(1);
-    // If a signal came first, nobody receives it.
+    // If a signal came first, nothing receives it.
     let work = move || drop(sender.send(work()));
     thread::Builder::new().name("waited-for".into()).spawn(work)?;
     let mut say_at = Some(Instant::now() + SAY_AFTER);

@@ -17,6 +17,7 @@ use highwater::logging::{self, LogFormat};
 use highwater::metrics::Metrics;
 use highwater::server::{Running, Server, ServerConfig, ServerError, Signals};
 use highwater_kit::ending::{Failure, say};
+use highwater_kit::urls;
 use highwater_kit::waiting::unless_ended;
 
 use crate::args::{EVENTS, ProviderArgs, SearchArgs};
@@ -128,10 +129,7 @@ fn start_provider(
 /// Prints the URLs for a user who tries the service.
 fn print_urls(running: &Running, feed: &Running) {
     let search = &running.addresses()[0];
-    let [metrics, dashboard] = ["/metrics", "/"].map(|path| match running.metrics_address() {
-        Some(address) => format!("http://{address}{path}"),
-        None => "off".to_owned(),
-    });
+    let [metrics, dashboard] = urls::of_metrics(running);
     let text = format!(
         "\n  \
          search    http://{search}/search?starts_at=2024-06-01&ends_at=2024-06-30\n  \

@@ -11,6 +11,7 @@ use highwater::logging;
 use highwater::metrics::{Metrics, Readiness};
 use highwater::server::{Running, Server, Signals};
 use highwater_kit::ending::{Failure, say};
+use highwater_kit::urls;
 use highwater_kit::waiting::unless_ended;
 
 use crate::args::{RepartitionArgs, SeedArgs, TodosArgs, TokenArgs};
@@ -131,10 +132,7 @@ fn now() -> f64 {
 /// Prints the URLs, and commands with a token, for a user who tries the service.
 fn print_urls(running: &Running, secret: &str) {
     let todos = &running.addresses()[0];
-    let [metrics, dashboard] = ["/metrics", "/"].map(|path| match running.metrics_address() {
-        Some(address) => format!("http://{address}{path}"),
-        None => "off".to_owned(),
-    });
+    let [metrics, dashboard] = urls::of_metrics(running);
     let token = issue(secret, "demo-user", now(), DEMO_TOKEN_SECONDS);
     say(&format!(
         "\n  \
