@@ -60,6 +60,19 @@ impl Drop for Proxy {
     }
 }
 
+/// A proxy in front of two servers, if it is installed.
+pub(crate) fn before_two(name: &'static str) -> Option<(Proxy, [Process; 2])> {
+    is_here(name).then(|| {
+        let servers = [server(), server()];
+        let upstreams = servers.each_ref().map(|server| match name {
+            "nginx" => server.address.to_string(),
+            // The other one asks the metrics port whether a server is healthy.
+            _ => format!("{},{}", server.address, server.metrics()),
+        });
+        (Proxy::start(name, &upstreams), servers)
+    })
+}
+
 /// How many requests a server has had.
 fn requests(server: &Process) -> f64 {
     server.metric("http_requests_total")
@@ -178,13 +191,9 @@ fn nginx_takes_its_configuration() {
 /// Purpose: the configuration that is deployed does what it is for, in a running nginx.
 #[test]
 fn nginx_spreads_keeps_and_drains() {
-    if !is_here("nginx") {
-        return;
+    if let Some((proxy, servers)) = before_two("nginx") {
+        serves_through(&proxy, servers);
     }
-    let servers = [server(), server()];
-    let upstreams = servers.each_ref().map(|server| server.address.to_string());
-    let proxy = Proxy::start("nginx", &upstreams);
-    serves_through(&proxy, servers);
 }
 
 /// Purpose: a configuration that HAProxy refuses, or warns about, would be found by whoever deploys it.
@@ -213,14 +222,9 @@ fn haproxy_takes_its_configuration() {
 /// Purpose: the configuration that is deployed does what it is for, in a running HAProxy; it asks the metrics port.
 #[test]
 fn haproxy_spreads_keeps_and_drains() {
-    if !is_here("haproxy") {
-        return;
+    if let Some((proxy, servers)) = before_two("haproxy") {
+        serves_through(&proxy, servers);
     }
-    let servers = [server(), server()];
-    let upstreams =
-        servers.each_ref().map(|server| format!("{},{}", server.address, server.metrics()));
-    let proxy = Proxy::start("haproxy", &upstreams);
-    serves_through(&proxy, servers);
 }
 
 /// The block of `docs/tls.md` for this proxy.

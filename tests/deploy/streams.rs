@@ -5,8 +5,7 @@ use std::time::{Duration, SystemTime};
 use highwater_core::websocket::{CloseCode, Kind, encode};
 use highwater_testkit::{Answer, Client, PATIENCE, Process, eventually, get, request};
 
-use crate::proxies::{Proxy, is_here};
-use crate::server;
+use crate::proxies::{Proxy, before_two};
 
 /// A client's frames have a mask; with this one they can be read.
 const MASK: Option<[u8; 4]> = Some([0; 4]);
@@ -14,17 +13,7 @@ const MASK: Option<[u8; 4]> = Some([0; 4]);
 /// Makes a check with each proxy that is installed.
 fn through_each(check: impl Fn(&Proxy, [Process; 2])) {
     for name in ["nginx", "haproxy"] {
-        if !is_here(name) {
-            continue;
-        }
-        let servers = [server(), server()];
-        let upstreams =
-            servers.each_ref().map(|server| format!("{},{}", server.address, server.metrics()));
-        let upstreams = upstreams.map(|both| match (name, both.split_once(',')) {
-            ("nginx", Some((address, _))) => address.to_owned(),
-            _ => both,
-        });
-        let proxy = Proxy::start(name, &upstreams);
+        let Some((proxy, servers)) = before_two(name) else { continue };
         // A health check may have to find them first.
         eventually("both servers answer", || {
             let ask = || proxy.connect().try_ask(get("/")).is_ok_and(|answer| answer.status == 200);
@@ -45,12 +34,12 @@ fn hears(client: &mut Client, wanted: &[u8]) -> bool {
     true
 }
 
-fn handshake(client: &mut Client, origin: &str) -> Answer {
+/// Asks for a WebSocket, from a page of `origin`.
+fn handshake(client: &mut Client, host: &str, origin: &str) -> Answer {
     let fields = format!(
         "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
          Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nOrigin: {origin}\r\n"
     );
-    let host = origin.strip_prefix("http://").expect("a plain origin");
     let request = request("GET", "/socket", &fields, "");
     let request = String::from_utf8(request).expect("it is ASCII");
     client.ask(request.replace("Host: test", &format!("Host: {host}")))
@@ -59,7 +48,8 @@ fn handshake(client: &mut Client, origin: &str) -> Answer {
 /// A WebSocket of a page that came through the same proxy.
 fn socket(proxy: &Proxy) -> Client {
     let mut client = proxy.connect();
-    let answer = handshake(&mut client, &format!("http://127.0.0.1:{}", proxy.port));
+    let host = format!("127.0.0.1:{}", proxy.port);
+    let answer = handshake(&mut client, &host, &format!("http://{host}"));
     assert_eq!(answer.status, 101, "{answer:?}");
     client
 }
@@ -121,9 +111,7 @@ fn websockets_pass_and_learn_of_a_drain() {
 fn pages_of_other_origins_are_refused() {
     through_each(|proxy, _servers| {
         let mut client = proxy.connect();
-        let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-                      Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nOrigin: http://evil.example\r\n";
-        let answer = client.call("GET", "/socket", fields, "");
+        let answer = handshake(&mut client, "test", "http://evil.example");
         assert_eq!(answer.status, 403, "{}: {answer:?}", proxy.name);
     });
 }

@@ -1,5 +1,6 @@
 //! How does a disk get full?
 
+use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::process::Command;
 
@@ -37,4 +38,12 @@ impl Drop for SmallDisk {
         // If that fails, it ends with the namespace or the machine.
         let _ = Command::new("umount").arg("-l").arg(self.path()).output();
     }
+}
+
+/// A file to which nothing can be written, since its disk is full: for a program's standard output.
+///
+/// # Panics
+/// If the system has no `/dev/full`.
+pub fn full_disk() -> File {
+    OpenOptions::new().write(true).open("/dev/full").expect("this is Linux")
 }

@@ -28,7 +28,7 @@ mod wait;
 
 pub use addresses::refuses_wrong_addresses;
 pub use client::{Answer, Client, get, request};
-pub use disk::SmallDisk;
+pub use disk::{SmallDisk, full_disk};
 pub use document::{Call, Document};
 pub use load::Load;
 pub use port::lasting_ports;

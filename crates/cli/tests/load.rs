@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use highwater::{Router, Server, ServerConfig};
+use highwater_testkit::full_disk;
 use serde_json::Value;
 
 /// A server of one thread per connection, until the process ends.
@@ -111,11 +112,9 @@ fn a_report_that_cannot_be_written_is_a_failure() {
     let server = serve(|s| answer(s, "HTTP/1.1 204 No Content\r\n\r\n"));
     let url = format!("http://{server}/");
     for form in ["--json", "--quiet"] {
-        let full =
-            std::fs::OpenOptions::new().write(true).open("/dev/full").expect("this is Linux");
         let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
         command.args(["load", &url, "--warmup", "0s", "--duration", "100ms", form]);
-        command.stdout(full).stderr(Stdio::piped());
+        command.stdout(full_disk()).stderr(Stdio::piped());
         let output = command.spawn().and_then(std::process::Child::wait_with_output);
         let output = output.expect("the binary under test was built");
         let said = String::from_utf8_lossy(&output.stderr);

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use highwater_testkit::full_disk;
 use serde_json::Value;
 
 fn highwater(arguments: &[&str]) -> Output {
@@ -47,10 +48,9 @@ fn what_cannot_be_written_is_a_failure() {
     let commands: [&[&str]; 3] =
         [&["doctor"], &["doctor", "--json"], &["sim", "--seeds", "1", "--json"]];
     for arguments in commands {
-        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("this is Linux");
         let program = Command::new(env!("CARGO_BIN_EXE_highwater"))
             .args(arguments)
-            .stdout(full)
+            .stdout(full_disk())
             .stderr(Stdio::piped())
             .spawn();
         let output = program.and_then(std::process::Child::wait_with_output).expect("it runs");

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use highwater::{Response, Router, Server, ServerConfig, StatusCode};
-use highwater_testkit::{Load, PATIENCE, Process, lasting_ports, program, within};
+use highwater_testkit::{Load, PATIENCE, Process, full_disk, lasting_ports, program, within};
 use serde_json::Value;
 
 use terminal::{ENTER, LEAVE, Terminal};
@@ -82,9 +82,7 @@ fn what_cannot_be_written_is_said() {
         (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.code())
     };
     for form in ["--once", "--json"] {
-        let full =
-            std::fs::OpenOptions::new().write(true).open("/dev/full").expect("this is Linux");
-        let (said, status) = written_to(full.into(), form);
+        let (said, status) = written_to(full_disk().into(), form);
         assert!(said.contains("standard output: No space left on device"), "{said}");
         assert_eq!(status, Some(2), "{said}");
         let (reader, writer) = std::io::pipe().expect("a pipe");
