@@ -25,7 +25,7 @@ pub(crate) struct Frames {
     window: Vec<u8>,
     window_at: u64,
     unreadable: Option<(u64, io::ErrorKind)>,
-    /// The file ends before what was its limit, and is read up to its end.
+    /// The file is shorter than its limit was, and was read to its end.
     is_short: bool,
     /// The frame that was given last: its header, and where its body begins in the window.
     current: Option<(Header, usize)>,
@@ -79,7 +79,8 @@ impl Frames {
         self.limit = limit;
     }
 
-    /// Whether the file was found to be shorter than it should be; then what is missing, up to `end`, is passed over.
+    /// If the file was found to be shorter than it should be, skips the missing bytes up to `end`, and returns where they begin
+    /// and end.
     pub(crate) fn pass_missing(&mut self, end: u64) -> Option<(u64, u64)> {
         let missing = std::mem::take(&mut self.is_short).then_some((self.walk.at(), end))?;
         self.walk.go_to(end);

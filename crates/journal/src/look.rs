@@ -305,7 +305,7 @@ impl Look<'_> {
             let missing = previous.end - this.bytes.max(FRAMES_AT as u64).min(previous.end);
             let mut damage = segment.damage(DamageKind::Changed, this.bytes, missing);
             damage.next_offset = next.map_or(damage.next_offset, |next| next.base_offset);
-            // So that readers come upon what is missing, and report it as well.
+            // So that readers report the missing records as well.
             segment.next_offset = segment.next_offset.max(damage.next_offset);
             (segment.end, segment.proven) = (previous.end, previous.end);
             self.found.report.push(damage);

@@ -95,8 +95,8 @@ fn directory(path: &Path) -> &Path {
     }
 }
 
-/// Takes the turn to change what is at `path`, until it is dropped. Others hold the lock for a moment, or for as long as they
-/// run, to keep systemd-tmpfiles(8) away: after [`LOCK_PATIENCE`] it goes on without.
+/// Locks the directory of `path` until the file is dropped. Other servers hold this lock for a moment, and other programs for
+/// as long as they run, to keep systemd-tmpfiles(8) out: after [`LOCK_PATIENCE`] this server continues without it.
 fn lock_directory(path: &Path) -> io::Result<File> {
     let lock = File::open(directory(path))?;
     let until = Instant::now() + LOCK_PATIENCE;

@@ -121,7 +121,7 @@ impl Backend {
         }
     }
 
-    /// How often the journal could not write how far it is.
+    /// How often the journal could not record its position.
     pub fn unmarked(&self) -> u64 {
         self.parts().journal.as_ref().map_or(0, |journal| journal.stat().unmarked)
     }

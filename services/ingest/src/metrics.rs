@@ -14,7 +14,7 @@ const RECORDS: &str = "Records, by what became of them. accepted: answered 202, 
     = durable = delivered + pending.";
 const PENDING: &str = "Records that were accepted and are not delivered yet.";
 const SPOOL: &str = "Bytes of the files with records that wait for Kafka; 0 if none waits.";
-const UNMARKED: &str = "How often the journal could not write how far it is (written.pos). Records are written all the same.";
+const UNMARKED: &str = "How often the journal could not record its position (written.pos). Records are written all the same.";
 const LAG: &str = "Age of the oldest record that was accepted and is not delivered yet, in seconds; 0 if there is none.";
 
 /// A number computed from the workers' counts and the backend.

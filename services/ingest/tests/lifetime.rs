@@ -235,7 +235,7 @@ fn a_directory_that_is_moved_away() {
     }
 }
 
-/// Purpose: if the journal cannot note how far it is, records are taken all the same; the log says so with the remedy, and a
+/// Purpose: if the journal cannot record its position, records are taken all the same; the log says so with the remedy, and a
 /// metric counts it.
 #[test]
 fn a_mark_that_cannot_be_written_is_logged() {

@@ -40,7 +40,7 @@ fn of_queue(metrics: &Metrics, service: &Arc<Service>) -> Result<(), MetricError
     let refused = move || counted.counts.refused();
     metrics.counter_fn("todos_requests_total", help, &[("answer", "refused")], refused)?;
     let queue = Arc::clone(&service.queue);
-    let help = "How often the queue on the disk could not note how far it is (written.pos). Commands are queued all the same.";
+    let help = "How often the queue on the disk could not record its position (written.pos). Commands are queued all the same.";
     metrics.counter_fn("todos_queue_unmarked_total", help, &[], move || queue.unmarked())?;
     let queue = Arc::clone(&service.queue);
     let help = "Commands that are durable and not applied yet.";

@@ -7,7 +7,8 @@ use super::{Mend, Read};
 /// Locked memory that io_uring and the gate may need on kernels that count it: older than 5.12 and 5.11.
 const MEMLOCK_MODEST: u64 = 8 << 20;
 
-/// From here on a limit of the first version of control groups is none: it reads as the largest number of pages.
+/// From this value on, a limit of the first version of control groups means no limit: the file contains the largest number of
+/// pages.
 const MEMORY_UNLIMITED: u64 = 1 << 60;
 
 /// `null` in JSON: no limit, or not known.
@@ -21,7 +22,7 @@ pub(super) struct Limits {
     cgroup_cpus: Option<f64>,
     /// Bytes, over all control groups above this process.
     cgroup_memory: Option<u64>,
-    /// Nothing is known of resource limits, or of control groups: `/proc` is hidden.
+    /// Whether resource limits are unknown, and control groups: `/proc` may be hidden.
     #[serde(skip)]
     is_hidden: [bool; 2],
 }

@@ -100,7 +100,7 @@ impl Demand {
         }
     }
 
-    /// Nothing more is sent: what was due before `until` is not sent; for want of a connection, if those are `used_up`.
+    /// Nothing more is sent: requests that were due before `until` are not sent, for lack of a connection if all are `used_up`.
     pub(crate) fn abandon(&mut self, until: Instant, used_up: bool, tally: &mut Tally) {
         let Source::Open(schedule) = &mut self.source else { return };
         while schedule.peek() < until {

@@ -183,7 +183,7 @@ fn address(url: &Url, args: &Args) -> Result<SocketAddr, String> {
 }
 
 /// The first address at which somebody listens, or else the first: `localhost` is IPv6 first, and many servers listen on
-/// 127.0.0.1 only. Where there is no choice, nobody is asked.
+/// 127.0.0.1 only. A single address is taken as it is, without a connection to try it.
 fn answering(found: &[SocketAddr]) -> Option<SocketAddr> {
     let listens = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY_MAX).is_ok();
     let first = found.first()?;

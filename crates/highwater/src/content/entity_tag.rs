@@ -42,7 +42,7 @@ pub(crate) fn is_coded(one: &[u8], other: &[u8], coding: &str) -> bool {
 #[derive(Clone, Copy)]
 pub(crate) struct CodedTags;
 
-/// What [`coded`] has made `tag` of, which may be weak by now, and the coding.
+/// The tag from which [`coded`] has made `tag`, which may have become weak since, and the coding.
 #[cfg(all(feature = "compression", feature = "tower"))]
 pub(crate) fn uncoded(tag: &[u8]) -> Option<(Vec<u8>, Coding)> {
     Coding::ALL.into_iter().find_map(|coding| {

@@ -54,8 +54,8 @@ impl State {
         UnixSeconds(u64::try_from(self.modified.0).unwrap_or_default())
     }
 
-    /// The entity tag of a file in this state. Not by the time of its content: builds that are to be the same each time give all files
-    /// one, and a file may be replaced within the granularity of the clock; then its inode tells. `kind` keeps those of a file and its
+    /// The entity tag of a file in this state. Not from the time of its content: reproducible builds give all files the same
+    /// time, and a file may be replaced within the granularity of the clock. Then its inode differs. `kind` keeps those of a file and its
     /// compressed siblings apart.
     pub(super) fn tag(&self, kind: &str) -> String {
         let nanoseconds = i128::from(self.changed.0) * 1_000_000_000 + i128::from(self.changed.1);

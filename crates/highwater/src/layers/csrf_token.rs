@@ -119,7 +119,7 @@ impl CsrfTokens {
         signature(&self.key, self.cookie(), &format!("{}:{session}{token}", session.len()))
     }
 
-    /// The token of the request's first cookie of that name that is valid: others are of whoever can set cookies for this host.
+    /// The token of the first valid cookie of that name. Anyone who can set cookies for this host may have set the others.
     fn known(&self, request: &Request<'_>) -> Option<String> {
         let token = |jar: &CookieJar| {
             let (given, token) =

@@ -21,7 +21,7 @@ pub(super) const STOPPING: &str = "STOPPING=1\n";
 /// Every worker has turns.
 pub(super) const ALIVE: &str = "WATCHDOG=1\n";
 
-/// How long the service manager goes without a sign of life, if it wants any (`sd_watchdog_enabled(3)`).
+/// The time within which the service manager expects `WATCHDOG=1`, if it expects that (`sd_watchdog_enabled(3)`).
 pub(super) fn patience() -> Option<Duration> {
     patience_in(|name| env::var(name).ok(), std::process::id())
 }
@@ -86,7 +86,7 @@ mod tests {
         assert!(address(OsStr::new("vsock:2:1")).is_err());
     }
 
-    /// Purpose: only the process that is meant gives signs of life, and only where they are wanted.
+    /// Purpose: only the process that the service manager names sends `WATCHDOG=1`, and only if the manager expects it.
     #[test]
     fn signs_of_life_are_wanted_of_this_process() {
         let patience = |variables: &[(&str, &str)]| {

@@ -1,12 +1,12 @@
-//! Does every worker still have turns? A service manager may want signs of life (`WatchdogSec=`), and restarts a service that
-//! gives none for as long as that.
+//! Does every worker still have turns? With `WatchdogSec=`, a service manager restarts a service that does not send
+//! `WATCHDOG=1` within that time.
 //!
-//! A worker without anything to do has no turns: so each look wakes all of them, and the next one expects that each has had
-//! a turn. A worker that a handler holds has none, and no sign is given until it has.
+//! An idle worker has no turns, so each look wakes all workers, and the next look expects that each has had a turn. A worker
+//! that a handler holds up has none, and nothing is sent until it has.
 
 use std::time::{Duration, Instant};
 
-/// Looks in the manager's patience: as many as one that is late may be followed by another in time.
+/// Looks within the manager's time: enough for a late one to be followed by another in time.
 const LOOKS: u32 = 4;
 
 /// Looks at the workers at intervals.
@@ -19,17 +19,17 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// For a manager that waits as long as `patience`; looks first at once.
+    /// For a manager that waits for `patience`. The first look is due at once.
     pub(super) fn new(patience: Duration, now: Instant) -> Self {
         Watchdog { every: patience / LOOKS, next: now, turns: Vec::new() }
     }
 
-    /// How long there is nothing to do.
+    /// The time until the next look.
     pub(super) fn spare(&self, now: Instant) -> Duration {
         self.next.saturating_duration_since(now)
     }
 
-    /// If it is time to look: whether every worker has had a turn since the last look, up to which it has had so many `turns`.
+    /// If a look is due: whether every worker has had a turn since the last one, given all `turns` of each worker so far.
     pub(super) fn look(&mut self, now: Instant, turns: impl Iterator<Item = u64>) -> Option<bool> {
         if now < self.next {
             return None;
@@ -45,7 +45,7 @@ impl Watchdog {
 mod tests {
     use super::*;
 
-    /// Purpose: signs of life are given in time while all workers have turns, and none while one of them is held.
+    /// Purpose: a look succeeds while all workers have turns, and fails while one of them is held up.
     #[test]
     fn one_held_worker_is_enough() {
         let begun = Instant::now();

@@ -9,7 +9,7 @@ pub(super) const STOPPING: &str = "STOPPING=1\n";
 /// Every worker has turns.
 pub(super) const ALIVE: &str = "WATCHDOG=1\n";
 
-/// Nobody wants signs of life.
+/// No service manager expects `WATCHDOG=1`.
 pub(super) fn patience() -> Option<std::time::Duration> {
     None
 }

@@ -88,7 +88,7 @@ impl<const PEER: bool> FromRequest for Incoming<PEER> {
     }
 }
 
-/// The tags that a service has given stand in place of those that a compression layer has made of them.
+/// Replaces the tags that a compression layer has made by those that the service has given.
 #[cfg(feature = "compression")]
 fn name_own_tags(request: &Request<'_>, fields: &mut HeaderMap) {
     for name in [header::IF_MATCH, header::IF_NONE_MATCH] {

@@ -210,9 +210,9 @@ impl Ring {
         unsafe { self.push(&entry.user_data(token.0)) }
     }
 
-    /// Reports once that a connection waits at a listener that other drivers wait at, too. A connection wakes all of them:
-    /// with `EPOLLEXCLUSIVE` it would wake one, also one that is busy, or that is about to accept no more, and the others
-    /// would not learn of it.
+    /// Reports once that a connection waits at a listener that is shared with other drivers. A connection wakes all of them:
+    /// with `EPOLLEXCLUSIVE` it would wake only one, which may be busy or about to stop accepting, and the others would not
+    /// learn of it.
     pub(super) fn await_connection(&mut self, listener: RawFd, token: Token) {
         let entry = opcode::PollAdd::new(Fd(listener), libc::POLLIN as u32).build();
         // SAFETY: points to nothing.

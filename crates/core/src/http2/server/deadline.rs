@@ -108,8 +108,8 @@ impl State {
         self.expire_body(link, now, limits).unwrap_or(of_all(Expired::Early))
     }
 
-    /// Ends a tunnel of which one side has ended, and in which nothing moves. Where both sides have, only its handler does
-    /// not know, and the peer must not hear of it any more.
+    /// Ends a tunnel in which nothing has moved since one side ended. If both sides have ended, only its handler still holds
+    /// it, and the peer gets no reset.
     fn end_tunnel(&mut self, link: &mut Link, id: u32, now: Instant) {
         let Some(index) = self.streams.find(id) else { return };
         let stream = &self.streams[index];
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// Ends the upload that is too slow, or the tunnel that only the peer has not ended.
+    /// Ends the upload that is too slow, or the tunnel that one side has ended and in which nothing moves.
     fn expire_body(
         &mut self,
         link: &mut Link,

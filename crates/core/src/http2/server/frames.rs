@@ -20,7 +20,7 @@ use crate::time::Instant;
 
 type Result<T> = core::result::Result<T, Error>;
 
-/// Content of this length on pays for frames without; smaller pieces only if a request ends with them.
+/// A piece of content of at least this many bytes allows further control frames; a smaller one only if a request ends with it.
 const PAYING_MIN: usize = 1024;
 
 const WINDOW_TOO_LARGE: &str = "a window exceeds 2^31-1";
@@ -336,7 +336,7 @@ impl State {
         match piece.len() {
             _ if is_last => self.calm.work(&limits.http2),
             0 => self.calm.control(now, &limits.http2)?,
-            // A client that sends its content by a byte at a time must not pay for other frames with that.
+            // Content that comes byte by byte must not allow other frames.
             1..PAYING_MIN => {}
             _ => self.calm.work(&limits.http2),
         }
@@ -466,7 +466,7 @@ impl State {
                 return Ok(Found::Collected(id));
             }
             Kind::Streaming | Kind::Tunnel => self.list(id),
-            Kind::Asked | Kind::TunnelEnded => {} // It is told to the tunnel, once that is open.
+            Kind::Asked | Kind::TunnelEnded => {} // The tunnel gets it once it is open.
             Kind::New | Kind::Closing | Kind::Dropped => stream.forget_content(),
         }
         Ok(Found::Wait)

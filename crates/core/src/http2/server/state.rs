@@ -263,8 +263,8 @@ impl State {
         self.taken += bytes;
     }
 
-    /// A turn ends: the peer may send as much more as is no longer held. Only now, since nothing leaves before: frames of a
-    /// byte each would cost one each. And so it is known from when to when the window is shut.
+    /// A turn ends: the connection's window is opened by the content that is no longer held. Only now, because no output leaves
+    /// earlier, and frames of one byte would cost a WINDOW_UPDATE each. It is also known now whether the window is shut.
     pub(super) fn end_turn(&mut self, link: &mut Link, now: Instant) {
         // At half of what is not held: streams whose handlers pause must not keep from the others what these have used.
         let is_half = self.taken >= self.window_in.available();
@@ -370,7 +370,7 @@ impl Shut {
         self.before + if self.is_shut() { now - self.since } else { Duration::ZERO }
     }
 
-    /// What it is at the end of a turn. Returns since when it was shut, if it no longer is.
+    /// Notes whether the window is shut at the end of a turn. Returns since when it was shut, if it no longer is.
     #[inline]
     fn turn(&mut self, is_shut: bool, now: Instant) -> Option<Instant> {
         if is_shut == self.is_shut() {

@@ -131,7 +131,7 @@ impl Upload {
         }
     }
 
-    /// The peer could not send from `since` to `until`: its deadlines end so much later.
+    /// The peer could not send from `since` to `until`: its deadlines are extended by that time.
     pub(super) fn excuse(&mut self, since: Instant, until: Instant) {
         self.since += until - self.since.max(since);
         self.progress += until - self.progress.max(since);

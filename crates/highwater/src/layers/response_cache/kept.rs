@@ -103,7 +103,7 @@ pub(super) fn key(request: &Request<'_>) -> Option<String> {
     let is_own = OWN.iter().any(|name| fields.get(name).is_some());
     let is_secret = cache_control::has(fields.get_all("cache-control"), &["no-store"]);
     let is_read = matches!(request.method(), Method::GET | Method::HEAD);
-    // Content is a part of what is asked for; that of a stream has not arrived yet.
+    // Content is a part of the request; streamed content has not arrived yet.
     let is_bare = request.body().is_some_and(<[u8]>::is_empty);
     (is_read && is_bare && !is_own && !is_secret).then(|| key_of_target(request))
 }

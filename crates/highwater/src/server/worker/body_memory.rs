@@ -117,8 +117,8 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         false
     }
 
-    /// Counts streamed content that waits for its handler. If there is no room for it, it is dropped: its handler is told, or
-    /// its request is refused.
+    /// Counts streamed content that waits for its handler. If there is no room for it, it is dropped: its handler gets an
+    /// error, or its request is refused.
     #[inline]
     pub(super) fn holds_rest(&mut self) {
         let held = self.stream.held();

@@ -34,8 +34,8 @@ const WRITE: Duration = Duration::from_secs(1);
 /// The pause after a connection that failed: the first, doubled up to the second.
 const PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
-/// For how long a change of a target is known to answers that were begun before it: at most that of a kept answer. A guess: no
-/// handler whose answer is worth keeping takes longer. It bounds what changed targets take.
+/// How long the mark of a change stays, against answers to requests that began before the change; at most as long as an answer
+/// is kept. A guess: no handler whose answer is worth keeping takes longer. It bounds the memory of the marks.
 const CHANGE_MS: u64 = 60_000;
 
 /// Requests that wait for Redis; further ones do not ask. A guess: what one connection answers in the usual deadline is
@@ -186,7 +186,7 @@ impl Link {
         found.map_or((Found::Nothing, None), |(found, begun)| (found, Some(begun)))
     }
 
-    /// Now, if Redis says so until the deadline.
+    /// The present time by Redis' clock; `None` if it does not answer before the deadline.
     pub(super) async fn now(&self) -> Option<Begun> {
         let now = async |mut connection: MultiplexedConnection| {
             ::redis::cmd("TIME").query_async(&mut connection).await
@@ -194,8 +194,9 @@ impl Link {
         self.ask(now).await.map(Begun::at)
     }
 
-    /// Removes an answer, which is outdated, and for a while refuses those to requests that are under way, which may be, too; waits for
-    /// that at most until the deadline. If Redis does not do it, the answer stays until its time is over.
+    /// Removes an outdated answer. For a while, answers to requests that are in progress are refused, since they may be
+    /// outdated as well. Waits for Redis until the deadline at most; if Redis does not do it, the answer stays until its
+    /// lifetime is over.
     pub(super) async fn forget(&self, key: &str, times: Times) {
         let mark_ms = keep_ms(times).min(CHANGE_MS);
         let mut changed = ::redis::pipe();
@@ -302,7 +303,7 @@ async fn find(
     Ok((found, Begun::at(now)))
 }
 
-/// What the bytes of an entry, and for how long Redis keeps it, mean for a request.
+/// What an entry means for a request: its bytes, and how long Redis still keeps it.
 async fn look(
     mut connection: MultiplexedConnection,
     key: String,
@@ -339,9 +340,9 @@ async fn look(
     }
 }
 
-/// Stores an entry, unless what is there is later. All times are Redis' own, which says to each request when it came: so what a request
-/// has read before a change comes before it. What is there says in its first eight bytes how old it may become; a change of the target
-/// has nothing else, and counts as later than answers of its millisecond.
+/// Stores an entry, unless the stored one is newer. All times are those of Redis' clock, which each request has read when it
+/// began, so an answer that was read before a change is older than the change. The first eight bytes of an entry are its
+/// lifetime; the mark of a change has nothing else, and counts as newer than the answers of its millisecond.
 const STORE: &str = "
 local now = redis.call('TIME')
 now = now[1] * 1000 + math.floor(now[2] / 1000)
