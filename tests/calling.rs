@@ -38,20 +38,19 @@ fn drains(place: &str, name: &str) {
     thread::sleep(Duration::from_millis(200));
     server.signal(name);
     let answer = client.answer();
-    assert_eq!((answer.status, answer.text()), (200, "slow"), "{place}, {name}: {}", server.said());
+    assert_eq!((answer.status, answer.text()), (200, "slow"), "{place}, {name}: {}", server.log());
     let status = server.wait();
-    let said = server.said();
-    assert_eq!(status.code(), Some(0), "{place}, {name}: {status}, after\n{said}");
+    let log = server.log();
+    assert_eq!(status.code(), Some(0), "{place}, {name}: {status}, after\n{log}");
     if place == "handlers" {
-        assert!(said.contains("the application has heard"), "{name}: {said}");
+        assert!(log.contains("the application has heard"), "{name}: {log}");
     }
     if place != "graceful" {
-        assert!(said.contains(&format!("stopping signal=SIG{name}")), "{place}, {name}: {said}");
+        assert!(log.contains(&format!("stopping signal=SIG{name}")), "{place}, {name}: {log}");
     }
     assert!(
-        said.contains(" stopped address=")
-            && said.contains(" answered_in_drain=1 connections_cut=0"),
-        "{place}, {name}: {said}"
+        log.contains(" stopped address=") && log.contains(" answered_in_drain=1 connections_cut=0"),
+        "{place}, {name}: {log}"
     );
 }
 
@@ -71,13 +70,13 @@ fn a_drain_is_never_lost() {
 #[test]
 fn a_blocked_runtime_is_refused() {
     let output = caller("one-thread").output().expect("the binary under test was built");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{log}");
     assert!(
-        said.starts_with("Error: `run()` would block the only thread of the Tokio runtime"),
-        "{said}"
+        log.starts_with("Error: `run()` would block the only thread of the Tokio runtime"),
+        "{log}"
     );
-    assert!(said.contains("write `.serve().await`"), "{said}");
+    assert!(log.contains("write `.serve().await`"), "{log}");
 }
 
 /// Purpose: dropping the future ends the server, and the program continues.
@@ -133,12 +132,12 @@ fn wrong_addresses_get_a_remedy() {
         ("tower", "HIGHWATER_LISTEN", &taken, is_taken),
     ] {
         let output = caller(place).env(variable, value).output().expect("it was built");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("Error: ")).collect();
-        let [line] = lines[..] else { panic!("{place}, {variable}={value}: {said}") };
-        assert!(line.contains(remedy), "{place}, {variable}={value}: {said}");
-        assert!(place == "tower" || line.contains(value), "{variable}={value}: {said}");
-        assert!(!line.contains("Custom {"), "{place}: {said}");
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{log}");
+        let lines: Vec<&str> = log.lines().filter(|line| line.starts_with("Error: ")).collect();
+        let [line] = lines[..] else { panic!("{place}, {variable}={value}: {log}") };
+        assert!(line.contains(remedy), "{place}, {variable}={value}: {log}");
+        assert!(place == "tower" || line.contains(value), "{variable}={value}: {log}");
+        assert!(!line.contains("Custom {"), "{place}: {log}");
     }
 }

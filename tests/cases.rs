@@ -78,8 +78,8 @@ impl Case {
         sends.collect::<Vec<_>>().concat()
     }
 
-    /// The responses the client hears.
-    pub fn heard(&self) -> impl Iterator<Item = &Expected> {
+    /// The responses that the client expects.
+    pub fn expected(&self) -> impl Iterator<Item = &Expected> {
         self.steps.iter().filter_map(|step| match step {
             Step::Hear(expected) => Some(expected),
             _ => None,
@@ -88,10 +88,10 @@ impl Case {
 
     /// Whether the client sends everything at once and waits for nothing in between.
     pub fn is_one_step(&self) -> bool {
-        let mut heard = false;
+        let mut has_expected = false;
         self.steps.iter().all(|step| {
-            heard |= matches!(step, Step::Hear(_));
-            !(heard && matches!(step, Step::Send(_)))
+            has_expected |= matches!(step, Step::Hear(_));
+            !(has_expected && matches!(step, Step::Send(_)))
         })
     }
 }
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(cases.len(), 1);
         assert_eq!(cases[0].sent(), b"G\rAb\tb\t");
         assert!(cases[0].closed && cases[0].is_one_step());
-        let expected = cases[0].heard().next().unwrap();
+        let expected = cases[0].expected().next().unwrap();
         assert_eq!((expected.status, expected.connection), (200, Some("close")));
         assert_eq!(expected.fields, [("a".into(), "b c".into())]);
         assert_eq!(expected.content.as_deref(), Some(&b"\"x"[..]));

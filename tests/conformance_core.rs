@@ -15,7 +15,7 @@ const SMALL_MAX: usize = 20_000;
 /// Plays `case`, each send cut as `cut` says; returns the transcript after each step.
 fn play(case: &Case, cut: &mut dyn FnMut(&[u8]) -> Vec<usize>) -> Vec<Transcript> {
     let mut worker = Worker::new(Limits::default());
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for step in &case.steps {
         match step {
             Step::Send(bytes) => {
@@ -28,9 +28,9 @@ fn play(case: &Case, cut: &mut dyn FnMut(&[u8]) -> Vec<usize>) -> Vec<Transcript
             Step::Eof => worker.eof(),
             Step::Hear(_) => {}
         }
-        heard.push(worker.heard().clone());
+        received.push(worker.received().clone());
     }
-    heard
+    received
 }
 
 fn whole(case: &Case) -> Vec<Transcript> {
@@ -38,8 +38,8 @@ fn whole(case: &Case) -> Vec<Transcript> {
 }
 
 /// What was heard at the end, without the interim responses that depend on who was first.
-fn last(heard: &[Transcript]) -> (Vec<u8>, bool) {
-    let Transcript { bytes, closed } = heard.last().cloned().unwrap_or_default();
+fn last(received: &[Transcript]) -> (Vec<u8>, bool) {
+    let Transcript { bytes, closed } = received.last().cloned().unwrap_or_default();
     let text = bytes.escape_ascii().to_string();
     (text.replace("HTTP/1.1 100 Continue\\r\\n\\r\\n", "").into_bytes(), closed)
 }
@@ -138,12 +138,12 @@ fn every_case_split_at_every_byte() {
         let stride = len / SPLIT_EVERYWHERE_MAX + 1;
         for at in (1..len).filter(|at| stride == 1 || at % stride == 0 || *at > len - 100) {
             let mut before = 0;
-            let heard = play(case, &mut |bytes| {
+            let received = play(case, &mut |bytes| {
                 let here = at.checked_sub(before).filter(|&here| here < bytes.len());
                 before += bytes.len();
                 here.into_iter().collect()
             });
-            assert_eq!(last(&heard), expected, "{} split at {at}", case.name);
+            assert_eq!(last(&received), expected, "{} split at {at}", case.name);
         }
     }
 }
@@ -152,8 +152,8 @@ fn every_case_split_at_every_byte() {
 #[test]
 fn every_case_byte_by_byte() {
     for case in cases::all().iter().filter(|case| case.sent().len() <= SMALL_MAX) {
-        let heard = play(case, &mut |bytes| (1..bytes.len()).collect());
-        assert_eq!(last(&heard), last(&whole(case)), "{}", case.name);
+        let received = play(case, &mut |bytes| (1..bytes.len()).collect());
+        assert_eq!(last(&received), last(&whole(case)), "{}", case.name);
     }
 }
 
@@ -164,7 +164,7 @@ fn every_case_split_at_random() {
         let expected = last(&whole(case));
         for seed in 0..20u64 {
             let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-            let heard = play(case, &mut |bytes| {
+            let received = play(case, &mut |bytes| {
                 let mut cuts = Vec::new();
                 let mut at = 0;
                 loop {
@@ -180,7 +180,7 @@ fn every_case_split_at_random() {
                     cuts.push(at);
                 }
             });
-            assert_eq!(last(&heard), expected, "{} with seed {seed}", case.name);
+            assert_eq!(last(&received), expected, "{} with seed {seed}", case.name);
         }
     }
 }
@@ -192,7 +192,7 @@ fn every_pair_pipelined() {
     let cases = cases::all();
     let small: Vec<_> = cases.iter().filter(|case| case.sent().len() <= 512).collect();
     let is_complete = |case: &&&Case| {
-        let answered = case.heard().count() > 0 && case.is_one_step();
+        let answered = case.expected().count() > 0 && case.is_one_step();
         // A case that ends in half a request would lend its half to the next.
         answered && !case.closed && !INCOMPLETE.contains(&case.name.as_str())
     };
@@ -222,7 +222,7 @@ const INCOMPLETE: [&str; 1] = ["then-incomplete"];
 #[test]
 fn idle_connections_hold_no_memory() {
     for case in cases::all().iter().filter(|case| case.is_one_step()) {
-        if case.closed || case.heard().count() == 0 || INCOMPLETE.contains(&case.name.as_str()) {
+        if case.closed || case.expected().count() == 0 || INCOMPLETE.contains(&case.name.as_str()) {
             continue;
         }
         let mut worker = Worker::new(Limits::default());

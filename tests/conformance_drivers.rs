@@ -86,10 +86,10 @@ impl<'c> Play<'c> {
                     model.eof();
                     moves.push(Move::Eof);
                 }
-                Step::Hear(_) => moves.push(Move::Hear(model.heard().clone())),
+                Step::Hear(_) => moves.push(Move::Hear(model.received().clone())),
             }
         }
-        moves.push(Move::Hear(model.heard().clone()));
+        moves.push(Move::Hear(model.received().clone()));
         Play { case, moves, how }
     }
 }
@@ -118,7 +118,7 @@ fn plays(case: &Case) -> Vec<Play<'_>> {
 struct Player<'p> {
     play: &'p Play<'p>,
     client: Client,
-    heard: Transcript,
+    received: Transcript,
     next: usize,
     problem: Option<String>,
 }
@@ -141,18 +141,18 @@ impl Player<'_> {
         let wanted = normal(&expected.bytes);
         let mut buffer = [0; 16 * 1024];
         while self.problem.is_none() {
-            let got = normal(&self.heard.bytes);
-            if got.len() >= wanted.len() && (!expected.closed || self.heard.closed) {
+            let got = normal(&self.received.bytes);
+            if got.len() >= wanted.len() && (!expected.closed || self.received.closed) {
                 break;
             }
             match self.client.stream().read(&mut buffer) {
-                Ok(0) if self.heard.closed => break,
-                Ok(0) => self.heard.closed = true,
-                Ok(count) => self.heard.bytes.extend_from_slice(&buffer[..count]),
+                Ok(0) if self.received.closed => break,
+                Ok(0) => self.received.closed = true,
+                Ok(count) => self.received.bytes.extend_from_slice(&buffer[..count]),
                 Err(error) => self.problem = Some(format!("{error} after {}", show(&got))),
             }
         }
-        let got = normal(&self.heard.bytes);
+        let got = normal(&self.received.bytes);
         if self.problem.is_none() && got != wanted {
             self.problem = Some(format!("heard    {}\n  expected {}", show(&got), show(&wanted)));
         }
@@ -176,9 +176,9 @@ impl Player<'_> {
 
 /// What was heard, without what may differ: dates, and interim responses, which depend on whether
 /// the body or the worker was first.
-fn normal(heard: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(heard.len());
-    let mut rest = heard;
+fn normal(received: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(received.len());
+    let mut rest = received;
     while let Some((&byte, after)) = rest.split_first() {
         if let Some(after) = rest.strip_prefix(b"HTTP/1.1 100 Continue\r\n\r\n") {
             rest = after;
@@ -208,8 +208,8 @@ fn play<'p>(server: &Running, batch: &'p [Play<'p>]) -> Vec<(&'p Play<'p>, Strin
     let mut players: Vec<Player<'_>> = Vec::with_capacity(batch.len());
     for play in batch {
         let client = Client::connect(server.address());
-        let heard = Transcript::default();
-        players.push(Player { play, client, heard, next: 0, problem: None });
+        let received = Transcript::default();
+        players.push(Player { play, client, received, next: 0, problem: None });
     }
     let mut moved = true;
     while moved {
@@ -265,8 +265,8 @@ fn conform(transport: TransportChoice) {
     for (category, (passed, all)) in table {
         println!("  {category:<14} {passed:>3} of {all:>3} tests of Http11Probe");
     }
-    let mut told = HashSet::new();
-    for (play, problem) in problems.iter().filter(|(play, _)| told.insert(&play.case.name)) {
+    let mut shown = HashSet::new();
+    for (play, problem) in problems.iter().filter(|(play, _)| shown.insert(&play.case.name)) {
         println!("{}, {}:\n  {problem}", play.case.name, play.how);
     }
     assert!(problems.is_empty(), "{} of {} differ from the model", problems.len(), plays.len());

@@ -33,7 +33,7 @@ fn model(case: &Case) -> Vec<Transcript> {
             Step::Eof => worker.eof(),
             Step::Hear(_) => {}
         }
-        normal(worker.heard().clone())
+        normal(worker.received().clone())
     });
     after.collect()
 }

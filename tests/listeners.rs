@@ -96,7 +96,7 @@ fn several_listeners() {
         let flags = ["--transport", transport, "--workers", "2", "--listen", "127.0.0.1:0"];
         let second = ["--listen", "[::1]:0,http1", "--listen", &unix];
         let server = Process::start(server(&flags).args(second));
-        let line = server.said();
+        let line = server.log();
         let others = line.split("others=\"").nth(1).expect("it says all addresses");
         let ipv6 = others.split(' ').next().expect("the second address");
         let ipv6: SocketAddr = ipv6.parse().expect("an address");
@@ -151,23 +151,23 @@ fn one_that_cannot_be_had() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("it is bound").to_string();
     let flags = ["--workers", "2", "--listen", &unix, "--listen", &address];
-    let said = complaint(&mut server(&flags));
+    let log = complaint(&mut server(&flags));
     let expected = format!("strained: cannot listen on {address}: ");
-    assert!(said.contains(&expected) && said.contains("stop it, or choose another port"), "{said}");
+    assert!(log.contains(&expected) && log.contains("stop it, or choose another port"), "{log}");
     assert!(directory.is_empty(), "the file of the first is left behind");
 
     let live = UnixListener::bind(&path).expect("nothing is there");
-    let said = complaint(&mut server(&["--workers", "1", "--listen", &unix]));
-    assert!(said.contains(&format!("strained: cannot listen on {unix}: ")), "{said}");
-    assert!(said.contains("another process listens there"), "{said}");
+    let log = complaint(&mut server(&["--workers", "1", "--listen", &unix]));
+    assert!(log.contains(&format!("strained: cannot listen on {unix}: ")), "{log}");
+    assert!(log.contains("another process listens there"), "{log}");
     UnixStream::connect(&path).expect("it is untouched");
     drop(live);
-    let said = complaint(&mut server(&["--listen", "127.0.0.1:80,tsl"]));
+    let log = complaint(&mut server(&["--listen", "127.0.0.1:80,tsl"]));
     let expected =
         "--listen \"127.0.0.1:80,tsl\" (from a flag): the option \"tsl\" is unknown; use proxy, ";
-    assert!(said.contains(expected), "{said}");
+    assert!(log.contains(expected), "{log}");
     // With TLS in the build, that is listed, too.
-    assert!(said.contains("http1 or http2, and mode=OCTAL for Unix sockets"), "{said}");
+    assert!(log.contains("http1 or http2, and mode=OCTAL for Unix sockets"), "{log}");
 }
 
 /// Purpose: a Unix socket has no gate: its client is a proxy, which would take a refused connection for a broken server.
@@ -195,9 +195,9 @@ fn no_gate_at_unix_sockets() {
 #[test]
 fn a_passed_socket_that_does_not_listen() {
     let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    let said = complaint(&mut activated(datagrams.into(), &["--workers", "1"]));
+    let log = complaint(&mut activated(datagrams.into(), &["--workers", "1"]));
     let expected = "strained: descriptor 3 (\"web\") of LISTEN_FDS is a datagram socket; pass listening stream sockets only";
-    assert!(said.contains(expected), "{said}");
+    assert!(log.contains(expected), "{log}");
 }
 
 /// Purpose: a Unix socket can be passed, too, and its file is the manager's: it stays.
@@ -234,9 +234,9 @@ fn the_manager_is_notified() {
         let manager = UnixDatagram::bind_addr(&at).expect("nobody listens there");
         manager.set_read_timeout(Some(PATIENCE)).expect("an option");
         let hear = || {
-            let mut heard = [0; 128];
-            let len = manager.recv(&mut heard).expect("the server notifies");
-            String::from_utf8_lossy(&heard[..len]).into_owned()
+            let mut received = [0; 128];
+            let len = manager.recv(&mut received).expect("the server notifies");
+            String::from_utf8_lossy(&received[..len]).into_owned()
         };
         let flags = ["--workers", "2", "--listen", "127.0.0.1:0"];
         let server = Process::start(server(&flags).env("NOTIFY_SOCKET", variable));
@@ -256,9 +256,9 @@ fn signs_of_life() {
     let manager = UnixDatagram::bind_addr(&at).expect("nobody listens there");
     manager.set_read_timeout(Some(PATIENCE)).expect("an option");
     let hear = || {
-        let mut heard = [0; 128];
-        let len = manager.recv(&mut heard).expect("the server notifies");
-        String::from_utf8_lossy(&heard[..len]).into_owned()
+        let mut received = [0; 128];
+        let len = manager.recv(&mut received).expect("the server notifies");
+        String::from_utf8_lossy(&received[..len]).into_owned()
     };
     for wanted in [Some("400000"), None] {
         let mut command = server(&["--workers", "2", "--listen", "127.0.0.1:0"]);
@@ -273,7 +273,7 @@ fn signs_of_life() {
         }
         server.signal("TERM");
         let last =
-            std::iter::repeat_with(hear).find(|said| wanted.is_none() || said != "WATCHDOG=1\n");
+            std::iter::repeat_with(hear).find(|state| wanted.is_none() || state != "WATCHDOG=1\n");
         assert_eq!(last.as_deref(), Some("STOPPING=1\n"));
         server.stop();
     }
@@ -350,18 +350,18 @@ fn visit(address: SocketAddr, most: usize, answered: &AtomicU64) -> io::Result<(
 
 /// Reads an answer to the end of its content. Returns whether the server closes the connection behind it.
 fn read_answer(stream: &mut TcpStream) -> io::Result<bool> {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut piece = [0; 1024];
     loop {
-        if let Some(end) = heard.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            let head = String::from_utf8_lossy(&heard[..end]).to_ascii_lowercase();
+        if let Some(end) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&received[..end]).to_ascii_lowercase();
             let field = |name: &str| {
                 head.lines().find_map(|line| line.strip_prefix(name).map(|it| it.trim().to_owned()))
             };
             let length: usize = field("content-length:")
                 .and_then(|length| length.parse().ok())
                 .ok_or_else(|| io::Error::other(format!("no length in {head}")))?;
-            if heard.len() >= end + 4 + length {
+            if received.len() >= end + 4 + length {
                 return match head.starts_with("http/1.1 200 ") {
                     true => Ok(field("connection:").is_some_and(|it| it == "close")),
                     false => Err(io::Error::other(head)),
@@ -370,7 +370,7 @@ fn read_answer(stream: &mut TcpStream) -> io::Result<bool> {
         }
         match stream.read(&mut piece)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            len => heard.extend_from_slice(&piece[..len]),
+            len => received.extend_from_slice(&piece[..len]),
         }
     }
 }

@@ -116,7 +116,7 @@ pub struct Worker {
     connection: Connection,
     scratch: Scratch,
     limits: Limits,
-    heard: Transcript,
+    received: Transcript,
     /// Input not yet delivered, because the connection wanted none.
     waiting: Vec<u8>,
     /// The streamed request at hand: its answer so far unless its body is never read.
@@ -131,7 +131,7 @@ impl Worker {
             connection: Connection::new(Instant::ZERO),
             scratch: Scratch::default(),
             limits,
-            heard: Transcript::default(),
+            received: Transcript::default(),
             waiting: Vec::new(),
             streamed: None,
         }
@@ -154,12 +154,12 @@ impl Worker {
     pub fn eof(&mut self) {
         self.link.on_eof();
         self.deliver(&[]);
-        self.heard.closed |= self.link.is_lingering();
+        self.received.closed |= self.link.is_lingering();
     }
 
     /// What the client has heard so far.
-    pub fn heard(&self) -> &Transcript {
-        &self.heard
+    pub fn received(&self) -> &Transcript {
+        &self.received
     }
 
     /// The bytes of heap memory the connection holds.
@@ -251,14 +251,14 @@ impl Worker {
     /// Sends all there is; returns whether there was something.
     fn flush(&mut self) -> bool {
         let mut any = false;
-        while !self.heard.closed
+        while !self.received.closed
             && let Some((output, then)) = self.link.take_output(Instant::ZERO)
         {
             any = true;
-            self.heard.bytes.extend_from_slice(&output.bytes);
-            self.heard.bytes.extend_from_slice(&output.tail);
+            self.received.bytes.extend_from_slice(&output.bytes);
+            self.received.bytes.extend_from_slice(&output.tail);
             self.link.on_sent(Instant::ZERO);
-            self.heard.closed = then != Then::Keep;
+            self.received.closed = then != Then::Keep;
         }
         any
     }

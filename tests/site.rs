@@ -66,11 +66,11 @@ pub fn assemble(out: &Path) -> io::Result<()> {
 pub fn build(mdbook: &Path, out: &Path) -> Result<(), String> {
     let built = Command::new(mdbook).arg("build").arg(out).output();
     let built = built.map_err(|error| format!("{}: {error}", mdbook.display()))?;
-    let said = String::from_utf8_lossy(&built.stderr).into_owned();
-    if built.status.success() && !said.contains("WARN") && !said.contains("ERROR") {
+    let stderr = String::from_utf8_lossy(&built.stderr).into_owned();
+    if built.status.success() && !stderr.contains("WARN") && !stderr.contains("ERROR") {
         Ok(())
     } else {
-        Err(said)
+        Err(stderr)
     }
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn strike(server: &Process, case: &Case) -> Struck {
 fn address(server: &Process, protocol: Protocol) -> SocketAddr {
     match protocol {
         Protocol::Tls => {
-            let log = server.said();
+            let log = server.log();
             let others =
                 log.split_once(" others=").and_then(|(_, rest)| rest.split_whitespace().next());
             others
@@ -125,7 +125,7 @@ fn address(server: &Process, protocol: Protocol) -> SocketAddr {
 
 struct Connection {
     stream: TcpStream,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// The server ended it.
     is_over: bool,
     /// The server took nothing for a while.
@@ -140,7 +140,7 @@ impl Connection {
         };
         let stream = client.stream().try_clone().expect("a descriptor");
         stream.set_nonblocking(true).expect("a socket");
-        Connection { stream, heard: Vec::new(), is_over: false, is_pushed_back: false }
+        Connection { stream, received: Vec::new(), is_over: false, is_pushed_back: false }
     }
 
     /// Sends until there is no more to send, the server takes no more, or it ends the connection.
@@ -202,7 +202,7 @@ impl Connection {
         while !self.is_over {
             match self.stream.read(&mut bytes) {
                 Ok(0) => self.is_over = true,
-                Ok(count) => self.heard.extend(&bytes[..count]),
+                Ok(count) => self.received.extend(&bytes[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(_) => self.is_over = true,
             }
@@ -231,10 +231,10 @@ impl Connection {
             self.settle(case);
         }
         match case.protocol {
-            Protocol::Http1 => wire::http1_ending(&self.heard),
-            Protocol::Http2 => wire::http2_ending(&self.heard),
-            Protocol::WebSocket => wire::websocket_ending(&self.heard),
-            Protocol::Tls => wire::tls_ending(&self.heard),
+            Protocol::Http1 => wire::http1_ending(&self.received),
+            Protocol::Http2 => wire::http2_ending(&self.received),
+            Protocol::WebSocket => wire::websocket_ending(&self.received),
+            Protocol::Tls => wire::tls_ending(&self.received),
         }
     }
 
@@ -243,7 +243,7 @@ impl Connection {
             Protocol::Http2 => {
                 let _ = self.stream.write(&wire::are_you_there());
                 let until = Instant::now() + PATIENCE;
-                while !self.is_over && !wire::is_settled(&self.heard) && Instant::now() < until {
+                while !self.is_over && !wire::is_settled(&self.received) && Instant::now() < until {
                     self.read_some();
                     std::thread::sleep(Duration::from_millis(1));
                 }

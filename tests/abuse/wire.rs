@@ -95,29 +95,29 @@ pub(crate) fn stream(n: u32) -> u32 {
 }
 
 /// Whether the server has acknowledged [`are_you_there`], or has said farewell.
-pub(crate) fn is_settled(heard: &[u8]) -> bool {
-    frames(heard)
+pub(crate) fn is_settled(received: &[u8]) -> bool {
+    frames(received)
         .any(|(kind, _, payload)| kind == GOAWAY || (kind == PING && payload == STILL_THERE))
 }
 
-fn frames(mut heard: &[u8]) -> impl Iterator<Item = (u8, u32, &[u8])> {
+fn frames(mut received: &[u8]) -> impl Iterator<Item = (u8, u32, &[u8])> {
     std::iter::from_fn(move || {
-        let (head, rest) = heard.split_at_checked(9)?;
+        let (head, rest) = received.split_at_checked(9)?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         let (payload, rest) = rest.split_at_checked(length)?;
-        heard = rest;
+        received = rest;
         Some((head[3], u32::from_be_bytes([head[5] & 127, head[6], head[7], head[8]]), payload))
     })
 }
 
 /// What ended an HTTP/2 connection or its last stream: `goaway CODE`, `reset CODE`, or `lives`.
-pub(crate) fn http2_ending(heard: &[u8]) -> String {
+pub(crate) fn http2_ending(received: &[u8]) -> String {
     let code = |payload: &[u8], at: usize| {
         let bytes = payload.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
         error_code(bytes.map_or(u32::MAX, u32::from_be_bytes))
     };
     let mut reset = None;
-    for (kind, _, payload) in frames(heard) {
+    for (kind, _, payload) in frames(received) {
         match kind {
             GOAWAY => return format!("goaway {}", code(payload, 4)),
             RST_STREAM => reset = Some(code(payload, 0)),
@@ -126,7 +126,7 @@ pub(crate) fn http2_ending(heard: &[u8]) -> String {
     }
     match reset {
         Some(code) => format!("reset {code}"),
-        None if is_settled(heard) => "lives".to_owned(),
+        None if is_settled(received) => "lives".to_owned(),
         None => "silence".to_owned(),
     }
 }
@@ -153,8 +153,8 @@ fn error_code(code: u32) -> &'static str {
 }
 
 /// The last status of an HTTP/1 connection.
-pub(crate) fn http1_ending(heard: &[u8]) -> String {
-    let text = String::from_utf8_lossy(heard);
+pub(crate) fn http1_ending(received: &[u8]) -> String {
+    let text = String::from_utf8_lossy(received);
     let last = text.rmatch_indices("HTTP/1.1 ").find_map(|(at, start)| {
         let status = text.get(at + start.len()..at + start.len() + 3)?;
         status.bytes().all(|byte| byte.is_ascii_digit()).then_some(status)
@@ -182,14 +182,14 @@ pub(crate) fn socket_frame(first: u8, content: &[u8]) -> Vec<u8> {
 }
 
 /// The close code of a WebSocket, `lives` if it goes on, or the status that refused it.
-pub(crate) fn websocket_ending(heard: &[u8]) -> String {
-    let Some(at) = heard.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+pub(crate) fn websocket_ending(received: &[u8]) -> String {
+    let Some(at) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return "silence".to_owned();
     };
-    if !heard.starts_with(b"HTTP/1.1 101") {
-        return http1_ending(heard);
+    if !received.starts_with(b"HTTP/1.1 101") {
+        return http1_ending(received);
     }
-    let mut rest = &heard[at + 4..];
+    let mut rest = &received[at + 4..];
     while let [first, length, ..] = *rest {
         let (head, length) = match (length, rest) {
             (126, [_, _, a, b, ..]) => (4, usize::from(u16::from_be_bytes([*a, *b]))),
@@ -207,8 +207,8 @@ pub(crate) fn websocket_ending(heard: &[u8]) -> String {
 }
 
 /// The alert of a TLS server, or what it said instead.
-pub(crate) fn tls_ending(heard: &[u8]) -> String {
-    let mut rest = heard;
+pub(crate) fn tls_ending(received: &[u8]) -> String {
+    let mut rest = received;
     let mut ending = String::new();
     while let [kind, _, _, high, low, ..] = *rest {
         let length = usize::from(u16::from_be_bytes([high, low]));
@@ -219,9 +219,9 @@ pub(crate) fn tls_ending(heard: &[u8]) -> String {
         }
         rest = &rest[5 + length..];
     }
-    match heard.first() {
+    match received.first() {
         None => "silence".to_owned(),
-        Some(b'H') => http1_ending(heard),
+        Some(b'H') => http1_ending(received),
         Some(_) => "a record".to_owned(),
     }
 }

@@ -22,7 +22,7 @@ static ONE: Mutex<()> = Mutex::new(());
 pub(crate) struct Browser {
     child: Child,
     say: Option<ChildStdin>,
-    heard: Receiver<Value>,
+    received: Receiver<Value>,
     session: Value,
     last_id: u64,
     complaints: Vec<Complaint>,
@@ -66,7 +66,7 @@ impl Browser {
             .expect("it ran a moment ago");
         let say = child.stdin.take();
         let from = BufReader::new(child.stdout.take().expect("it was asked for"));
-        let (tell, heard) = mpsc::channel();
+        let (tell, received) = mpsc::channel();
         thread::spawn(move || {
             for message in from.split(0).map_while(Result::ok) {
                 let message = serde_json::from_slice(&message).expect("the protocol is JSON");
@@ -78,7 +78,7 @@ impl Browser {
         let mut browser = Browser {
             child,
             say,
-            heard,
+            received,
             session: Value::Null,
             last_id: 0,
             complaints: Vec::new(),
@@ -105,7 +105,7 @@ impl Browser {
         say.write_all(format!("{message}\0").as_bytes()).expect("the browser listens");
         let until = Instant::now() + PATIENCE;
         loop {
-            match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match self.received.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(message) if message["id"] == id => {
                     assert!(message["error"].is_null(), "{method}: {message}");
                     return message["result"].clone();

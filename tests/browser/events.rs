@@ -84,17 +84,17 @@ fn serve_secured() -> Running {
 }
 
 /// Opens a socket, says text, bytes and `close`, and notes what it hears.
-const TALK: &str = "window.heard = []; (() => {
+const TALK: &str = "window.received = []; (() => {
   const socket = new WebSocket(location.origin.replace('http', 'ws') + '/ws', ['chat.v1', 'chat.v2']);
   socket.binaryType = 'arraybuffer';
   socket.onopen = () => {
-    heard.push('open ' + socket.protocol);
+    received.push('open ' + socket.protocol);
     socket.send('tide ⇑ high');
     socket.send(new Uint8Array(100000).fill(7));
     socket.send('close');
   };
-  socket.onmessage = ({data}) => heard.push(data instanceof ArrayBuffer ? 'bytes ' + data.byteLength : data);
-  socket.onclose = ({code, reason, wasClean}) => heard.push(`closed ${code} ${reason} ${wasClean}`);
+  socket.onmessage = ({data}) => received.push(data instanceof ArrayBuffer ? 'bytes ' + data.byteLength : data);
+  socket.onclose = ({code, reason, wasClean}) => received.push(`closed ${code} ${reason} ${wasClean}`);
 })()";
 
 /// Opens a socket to the same server under another name, which is another origin.
@@ -127,9 +127,9 @@ fn talks(browser: &mut Browser, url: &str) {
     browser.open(url);
     browser.until("document.title === 'events'");
     browser.value(TALK);
-    browser.until("heard.length === 4");
+    browser.until("received.length === 4");
     let expected = "open chat.v2|tide ⇑ high|bytes 100000|closed 4321 as you wish true";
-    assert_eq!(browser.value("heard.join('|')"), expected);
+    assert_eq!(browser.value("received.join('|')"), expected);
 }
 
 /// Purpose: a page and a handler understand each other, through code that is not ours: protocols, text, bytes, codes and

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use highwater_testkit::{Client, Process, get, program};
 use serde_json::Value;
 
-use crate::containers::{folder, said};
+use crate::containers::{folder, text_of};
 use crate::{documents, path, read, write_certificate};
 
 /// How a way of deploying hands a certificate to the server.
@@ -171,17 +171,25 @@ fn compose_reads_the_secrets() {
         compose.env_remove(missing).output().expect("it is here")
     };
     let output = config(&path("compose.tls.yaml"), "NOTHING");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
     for missing in ["TLS_CERT", "TLS_KEY", "PROVIDER_URL"] {
         let output = config(&path("compose.tls.yaml"), missing);
-        assert!(!output.status.success() && said(&output).contains(missing), "{}", said(&output));
+        assert!(
+            !output.status.success() && text_of(&output).contains(missing),
+            "{}",
+            text_of(&output)
+        );
     }
     let place = folder("compose-tls");
     let file = place.join("compose.yaml");
     let slip = read("compose.tls.yaml").replace("    secrets: [", "    secret: [");
     fs::write(&file, slip).expect("it is ours");
     let output = config(&file, "NOTHING");
-    assert!(!output.status.success() && said(&output).contains("'secret'"), "{}", said(&output));
+    assert!(
+        !output.status.success() && text_of(&output).contains("'secret'"),
+        "{}",
+        text_of(&output)
+    );
     fs::remove_dir_all(place).expect("it was made");
 }
 
@@ -213,8 +221,8 @@ fn systemd_reads_the_credentials() {
         Command::new("systemd-analyze").arg("verify").args(units).output().expect("it is here")
     };
     let output = verify(&service, &socket);
-    let of_ours = said(&output).lines().filter(|line| line.contains("highwater@")).count();
-    assert!(output.status.success() && of_ours == 0, "{}", said(&output));
+    let of_ours = text_of(&output).lines().filter(|line| line.contains("highwater@")).count();
+    assert!(output.status.success() && of_ours == 0, "{}", text_of(&output));
     let with_slip = |text: &str, right: &str, wrong: &str| {
         assert!(text.contains(right), "{right}");
         text.replace(right, wrong)
@@ -223,7 +231,7 @@ fn systemd_reads_the_credentials() {
     let wrong_port = with_slip(&socket, ":8443", ":84430");
     for (service, socket) in [(&wrong_name, &socket), (&service, &wrong_port)] {
         let output = verify(service, socket);
-        assert!(said(&output).contains("tls.conf"), "it is not seen: {}", said(&output));
+        assert!(text_of(&output).contains("tls.conf"), "it is not seen: {}", text_of(&output));
     }
     fs::remove_dir_all(place).expect("it was made");
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{documents, path, read, server};
 
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -30,7 +30,7 @@ fn the_dockerfile_is_read_by_hadolint() {
         output.expect("there is bash")
     };
     let output = lint(&path("Dockerfile"));
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
     let text = read("Dockerfile");
     let place = folder("dockerfile");
     for (right, wrong, rule) in [
@@ -41,7 +41,11 @@ fn the_dockerfile_is_read_by_hadolint() {
         assert!(text.contains(right), "{right}");
         fs::write(place.join("Dockerfile"), text.replace(right, wrong)).expect("it is ours");
         let output = lint(&place.join("Dockerfile"));
-        assert!(!output.status.success() && said(&output).contains(rule), "{}", said(&output));
+        assert!(
+            !output.status.success() && text_of(&output).contains(rule),
+            "{}",
+            text_of(&output)
+        );
     }
     fs::remove_dir_all(place).expect("it was made");
 }
@@ -73,7 +77,7 @@ fn the_health_check_tells_life() {
         .arg(path("healthy.rs"))
         .output()
         .expect("what builds the tests is here");
-    assert!(built.status.success(), "{}", said(&built));
+    assert!(built.status.success(), "{}", text_of(&built));
     let check = |address: &str| Command::new(&program).arg(address).output().expect("it was built");
     let server = server();
     assert!(check(&server.metrics().to_string()).status.success());
@@ -82,7 +86,7 @@ fn the_health_check_tells_life() {
     let address = silent.local_addr().expect("it is bound").to_string();
     for dead in [&address, "127.0.0.1:1", "nowhere"] {
         let output = check(dead);
-        assert_eq!(output.status.code(), Some(1), "{dead}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(1), "{dead}: {}", text_of(&output));
     }
     fs::remove_dir_all(program.parent().expect("a folder")).expect("it was made");
 }
@@ -101,16 +105,24 @@ fn compose_files_are_read_by_compose() {
     };
     for file in ["compose.yaml", "compose.ingest.yaml"] {
         let output = config(&path(file), Some("secret"));
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", text_of(&output));
         let place = folder("compose");
         fs::write(place.join("compose.yaml"), read(file).replace("depends_on:", "depend_on:"))
             .expect("it is ours");
         let slip = config(&place.join("compose.yaml"), Some("secret"));
-        assert!(!slip.status.success() && said(&slip).contains("depend_on"), "{}", said(&slip));
+        assert!(
+            !slip.status.success() && text_of(&slip).contains("depend_on"),
+            "{}",
+            text_of(&slip)
+        );
         fs::remove_dir_all(place).expect("it was made");
     }
     let output = config(&path("compose.yaml"), None);
-    assert!(!output.status.success() && said(&output).contains("JWT_SECRET"), "{}", said(&output));
+    assert!(
+        !output.status.success() && text_of(&output).contains("JWT_SECRET"),
+        "{}",
+        text_of(&output)
+    );
 }
 
 /// Purpose: what the compose file names exists: files that are mounted, services that are waited for, names that the
@@ -175,26 +187,34 @@ fn the_unit_is_read_by_systemd() {
     };
     let verify = |unit: &str| verify_both(unit, &socket);
     let output = verify(&unit);
-    let of_ours = said(&output).lines().filter(|line| line.contains("highwater@")).count();
-    assert!(output.status.success() && of_ours == 0, "{}", said(&output));
+    let of_ours = text_of(&output).lines().filter(|line| line.contains("highwater@")).count();
+    assert!(output.status.success() && of_ours == 0, "{}", text_of(&output));
     for (right, wrong) in [
         ("LimitNOFILE=1048576", "LimitNOFILES=1048576"),
         ("TimeoutStopSec=30s", "TimeoutStopSec=soon"),
     ] {
         assert!(unit.contains(right), "{right}");
         let output = verify(&unit.replace(right, wrong));
-        assert!(said(&output).contains("highwater@"), "{wrong} is not seen: {}", said(&output));
+        assert!(
+            text_of(&output).contains("highwater@"),
+            "{wrong} is not seen: {}",
+            text_of(&output)
+        );
     }
     let wrong = socket.replace("ListenStream=0.0.0.0:8080", "ListenStream=0.0.0.0:80800");
     assert_ne!(wrong, socket);
     let output = verify_both(&unit, &wrong);
-    assert!(said(&output).contains("highwater@"), "a wrong port is not seen: {}", said(&output));
+    assert!(
+        text_of(&output).contains("highwater@"),
+        "a wrong port is not seen: {}",
+        text_of(&output)
+    );
     verify(&unit);
     let security = Command::new("systemd-analyze")
         .args(["security", "--offline=yes", "--threshold=25"])
         .arg(place.join("highwater@.service"))
         .output()
         .expect("it is here");
-    assert!(security.status.success(), "an exposure of more than 2.5: {}", said(&security));
+    assert!(security.status.success(), "an exposure of more than 2.5: {}", text_of(&security));
     fs::remove_dir_all(place).expect("it was made");
 }

@@ -52,9 +52,9 @@ pub(crate) fn promtool(arguments: &[&str]) -> String {
         .current_dir(source::root().join("deploy/prometheus"))
         .output()
         .expect("promtool is missing: install Debian's package prometheus (make test does)");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "promtool {arguments:?}:\n{said}");
-    said.into_owned()
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "promtool {arguments:?}:\n{text}");
+    text.into_owned()
 }
 
 /// The names of metrics, and of recorded series, that `query` asks for: its words that are neither

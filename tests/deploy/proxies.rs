@@ -15,7 +15,7 @@ pub(crate) fn is_here(program: &str) -> bool {
     found.inspect_err(|error| highwater_skip::skip(program, error)).is_ok()
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -42,7 +42,7 @@ impl Proxy {
             .env(variable, self.port.to_string())
             .output()
             .expect("there is bash");
-        assert!(output.status.success(), "{}: {}", self.name, said(&output));
+        assert!(output.status.success(), "{}: {}", self.name, text_of(&output));
     }
 
     pub(crate) fn connect(&self) -> Client {
@@ -166,9 +166,9 @@ fn nginx_takes_its_configuration() {
     let config = config.replace("listen 8080 ", &format!("listen 127.0.0.1:{clients} "));
     let config = config.replace("listen 8081;", &format!("listen 127.0.0.1:{status};"));
     let output = check(&config);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
     let broken = check(&config.replace("least_conn;", "least_con;"));
-    assert!(said(&broken).contains("least_con"), "{}", said(&broken));
+    assert!(text_of(&broken).contains("least_con"), "{}", text_of(&broken));
     assert!(!broken.status.success(), "a slip is seen");
     for habit in [
         "worker_processes auto;",
@@ -207,15 +207,19 @@ fn haproxy_takes_its_configuration() {
     };
     let file = path("haproxy/haproxy.cfg");
     let output = check(&file);
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(!said(&output).to_lowercase().contains("warning"), "{}", said(&output));
+    assert!(output.status.success(), "{}", text_of(&output));
+    assert!(!text_of(&output).to_lowercase().contains("warning"), "{}", text_of(&output));
     let config = fs::read_to_string(&file).expect("it is there");
     let folder = source::root().join("target/deploy-tests");
     fs::create_dir_all(&folder).expect("the build's own folder");
     let slip = folder.join(format!("{}-haproxy.cfg", std::process::id()));
     fs::write(&slip, config.replace("balance leastconn", "balance leastcon")).expect("it is ours");
     let output = check(&slip);
-    assert!(!output.status.success() && said(&output).contains("leastcon"), "{}", said(&output));
+    assert!(
+        !output.status.success() && text_of(&output).contains("leastcon"),
+        "{}",
+        text_of(&output)
+    );
     fs::remove_file(slip).expect("it was written");
 }
 
@@ -256,7 +260,7 @@ fn the_recipes_are_taken() {
         let mut nginx = Command::new("nginx");
         nginx.args(["-t", "-p", &file(""), "-c", &file("nginx.conf"), "-e", &file("error.log")]);
         let output = nginx.output().expect("it is here");
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", text_of(&output));
     }
     if is_here("haproxy") {
         let both = [certificate, key].map(|half| fs::read_to_string(half).expect("it is ours"));
@@ -265,7 +269,7 @@ fn the_recipes_are_taken() {
             .expect("it is ours");
         let mut haproxy = Command::new("haproxy");
         let output = haproxy.args(["-c", "-f", &file("haproxy.cfg")]).output().expect("it is here");
-        assert!(output.status.success(), "{}", said(&output));
-        assert!(!said(&output).to_lowercase().contains("warning"), "{}", said(&output));
+        assert!(output.status.success(), "{}", text_of(&output));
+        assert!(!text_of(&output).to_lowercase().contains("warning"), "{}", text_of(&output));
     }
 }

@@ -25,9 +25,9 @@ fn through_each(check: impl Fn(&Proxy, [Process; 2])) {
 
 /// Reads on until `wanted` has come.
 fn hears(client: &mut Client, wanted: &[u8]) -> bool {
-    let has = |client: &Client| client.heard().windows(wanted.len()).any(|part| part == wanted);
+    let has = |client: &Client| client.received().windows(wanted.len()).any(|part| part == wanted);
     while !has(client) {
-        if !client.hear().is_ok_and(|more| more) {
+        if !client.read_more().is_ok_and(|more| more) {
             return false;
         }
     }
@@ -131,8 +131,8 @@ fn now() -> Duration {
 
 /// The events that have come: their numbers, and when they were sent.
 fn events(client: &Client) -> Vec<(u64, Duration)> {
-    let heard = String::from_utf8_lossy(client.heard());
-    let events = heard.split("id: ").skip(1).filter_map(|event| {
+    let received = String::from_utf8_lossy(client.received());
+    let events = received.split("id: ").skip(1).filter_map(|event| {
         let (number, rest) = event.split_once("\ndata: ")?;
         let (sent, _) = rest.split_once("\n\n")?;
         Some((number.parse().ok()?, Duration::from_millis(sent.parse().ok()?)))
@@ -146,7 +146,7 @@ fn delay(client: &mut Client, number: u64) -> Option<Duration> {
         if let Some((_, sent)) = events(client).iter().find(|(known, _)| *known == number) {
             return Some(now().saturating_sub(*sent));
         }
-        if !client.hear().is_ok_and(|more| more) {
+        if !client.read_more().is_ok_and(|more| more) {
             return None;
         }
     }
@@ -173,10 +173,10 @@ fn goes_on(client: &mut Client, time: Duration) -> bool {
         if events(client).iter().any(|(_, sent)| *sent > time) {
             return true;
         }
-        if client.heard().ends_with(b"\r\n0\r\n\r\n") {
+        if client.received().ends_with(b"\r\n0\r\n\r\n") {
             return false;
         }
-        assert!(client.hear().is_ok_and(|more| more), "it is cut off");
+        assert!(client.read_more().is_ok_and(|more| more), "it is cut off");
     }
 }
 

@@ -83,10 +83,10 @@ impl Baseline {
 
 /// The compiler that cargo uses, which is the one that built this program unless it was changed since.
 fn compiler() -> String {
-    let said = Command::new("rustc").arg("--version").output();
-    said.map_or_else(
+    let output = Command::new("rustc").arg("--version").output();
+    output.map_or_else(
         |error| error.to_string(),
-        |said| String::from_utf8_lossy(&said.stdout).trim().to_owned(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
     )
 }
 

@@ -20,7 +20,7 @@ const FEW: u32 = 300;
 const MANY: u32 = 1300;
 
 /// The file, beside the counts, with what Valgrind and the server wrote to standard error.
-const SAID: &str = "said";
+const STDERR: &str = "stderr";
 
 /// What a server is asked.
 const ASKED: [&str; 4] = ["plaintext", "json", "users", "post"];
@@ -122,8 +122,8 @@ fn threads(
     }
     match threads.is_empty() {
         true => {
-            let said = fs::read_to_string(folder.0.join(SAID)).unwrap_or_default();
-            Err(format!("valgrind wrote no counts\n{said}"))
+            let stderr = fs::read_to_string(folder.0.join(STDERR)).unwrap_or_default();
+            Err(format!("valgrind wrote no counts\n{stderr}"))
         }
         false => Ok(threads),
     }
@@ -223,7 +223,7 @@ struct Server(Child);
 
 impl Server {
     fn start(program: &Path, folder: &Path, port: u16) -> Result<Server, String> {
-        let said = fs::File::create(folder.join(SAID)).map_err(|error| error.to_string())?;
+        let stderr = fs::File::create(folder.join(STDERR)).map_err(|error| error.to_string())?;
         let child = Command::new("valgrind")
             .args(["--tool=callgrind", "--separate-threads=yes"])
             .arg(format!("--callgrind-out-file={}/out", folder.display()))
@@ -232,7 +232,7 @@ impl Server {
             .args(["--workers", "1", "--pin", "off", "--transport", "epoll"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(said)
+            .stderr(stderr)
             .spawn();
         child
             .map(Server)
@@ -242,13 +242,13 @@ impl Server {
     /// Has the counts written. Ending the server by a signal would do it, too, but Valgrind 3.19 dies of one that comes while another
     /// thread is in a system call.
     fn write_counts(&self) -> Result<(), String> {
-        let told = Command::new("callgrind_control")
+        let dumped = Command::new("callgrind_control")
             .args(["--dump", &self.0.id().to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
-        match told {
+        match dumped {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(format!("callgrind_control: {status}")),
             Err(error) => Err(format!("callgrind_control: {error}; it comes with valgrind")),

@@ -33,15 +33,15 @@ pub fn refuses_wrong_addresses(command: impl Fn(&str) -> Command) {
             continue;
         }
         let output = without_right(&command(address)).output().expect("the program was built");
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(
             matches!(output.status.code(), Some(1 | 2)),
-            "{address}: {}, {said}",
+            "{address}: {}, {stderr}",
             output.status
         );
-        let lines = said.lines().filter(|line| line.contains(address) && line.contains(remedy));
-        assert_eq!(lines.count(), 1, "{address}: no line with {remedy:?} in\n{said}");
-        assert!(!said.contains("Custom {"), "{address}: {said}");
+        let lines = stderr.lines().filter(|line| line.contains(address) && line.contains(remedy));
+        assert_eq!(lines.count(), 1, "{address}: no line with {remedy:?} in\n{stderr}");
+        assert!(!stderr.contains("Custom {"), "{address}: {stderr}");
     }
 }
 

@@ -32,7 +32,7 @@ pub fn request(method: &str, target: &str, fields: &str, body: impl AsRef<[u8]>)
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// What the server says elsewhere, to be shown when a test fails.
     log: Option<Log>,
 }
@@ -129,7 +129,7 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Client { stream, heard: Vec::new(), log: None })
+        Ok(Client { stream, received: Vec::new(), log: None })
     }
 
     /// The same, connected to the program that has this log.
@@ -139,7 +139,7 @@ impl Client {
 
     fn fail(&self, problem: impl std::fmt::Display) -> ! {
         match &self.log {
-            Some(log) => panic!("{problem}, after\n{}", log.said()),
+            Some(log) => panic!("{problem}, after\n{}", log.log()),
             None => panic!("{problem}"),
         }
     }
@@ -246,7 +246,7 @@ impl Client {
     }
 
     fn receive(&mut self, asked: Asked) -> io::Result<Option<Answer>> {
-        if self.heard.is_empty() && !self.hear()? {
+        if self.received.is_empty() && !self.read_more()? {
             return Ok(None);
         }
         let answer = self.receive_begun(asked);
@@ -256,14 +256,14 @@ impl Client {
     fn receive_begun(&mut self, asked: Asked) -> io::Result<Option<Answer>> {
         let (mut reader, mut answer) = (Reader::default(), None);
         loop {
-            let mut rest = self.heard.as_slice();
+            let mut rest = self.received.as_slice();
             let is_complete = read(&mut reader, &mut rest, asked, &mut answer)?;
-            let used = self.heard.len() - rest.len();
-            self.heard.drain(..used);
+            let used = self.received.len() - rest.len();
+            self.received.drain(..used);
             if is_complete {
                 return Ok(answer);
             }
-            if !self.hear()? {
+            if !self.read_more()? {
                 return match reader.on_eof() {
                     Eof::Clean | Eof::End(_) => Ok(answer),
                     Eof::Truncated => Err(ErrorKind::UnexpectedEof.into()),
@@ -277,8 +277,8 @@ impl Client {
     /// # Errors
     /// The connection was reset, or nothing came in time.
     pub fn rest(&mut self) -> io::Result<Vec<u8>> {
-        while self.hear()? {}
-        Ok(std::mem::take(&mut self.heard))
+        while self.read_more()? {}
+        Ok(std::mem::take(&mut self.received))
     }
 
     /// Whether the server closes without a further word.
@@ -290,7 +290,7 @@ impl Client {
     ///
     /// # Errors
     /// The connection was reset, or nothing came in time.
-    pub fn hear(&mut self) -> io::Result<bool> {
+    pub fn read_more(&mut self) -> io::Result<bool> {
         let mut buffer = [0; 16 * 1024];
         let count = loop {
             match self.stream.read(&mut buffer) {
@@ -299,13 +299,13 @@ impl Client {
                 other => break other?,
             }
         };
-        self.heard.extend_from_slice(&buffer[..count]);
+        self.received.extend_from_slice(&buffer[..count]);
         Ok(count > 0)
     }
 
-    /// What has been heard and not been taken.
-    pub fn heard(&self) -> &[u8] {
-        &self.heard
+    /// What was received and not yet taken.
+    pub fn received(&self) -> &[u8] {
+        &self.received
     }
 }
 
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     /// A client of a server that says this and closes.
-    fn told(bytes: &'static [u8]) -> Client {
+    fn served(bytes: &'static [u8]) -> Client {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let client = Client::connect(listener.local_addr().expect("it is bound"));
         let mut stream = listener.accept().expect("it connects").0;
@@ -360,19 +360,19 @@ mod tests {
     #[test]
     fn cut_off_is_not_closed() {
         const WHOLE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\nhello";
-        assert_eq!(told(b"").try_answer().expect("an orderly end"), None);
+        assert_eq!(served(b"").try_answer().expect("an orderly end"), None);
         for cut in 1..WHOLE.len() {
-            let error = told(&WHOLE[..cut]).try_answer().expect_err("it is cut off");
+            let error = served(&WHOLE[..cut]).try_answer().expect_err("it is cut off");
             assert_eq!(error.kind(), ErrorKind::InvalidData, "{cut}");
         }
-        let answer = told(WHOLE).answer();
+        let answer = served(WHOLE).answer();
         assert_eq!((answer.text(), answer.header("x")), ("hello", Some("y")));
     }
 
     /// Purpose: pipelined answers come one by one, and one to `HEAD` has no content whatever it announces.
     #[test]
     fn one_answer_at_a_time() {
-        let mut client = told(
+        let mut client = served(
             b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n\r\nend",
         );
         assert_eq!(client.ask("HEAD / HTTP/1.1\r\n\r\n").header("content-length"), Some("9"));

@@ -232,30 +232,32 @@ impl Document {
         content: &[u8],
     ) -> Result<(), String> {
         let Call { method, template, .. } = call;
-        let told = |what: String| format!("{method} {template} is answered {status}: {what}");
+        let problem = |what: String| format!("{method} {template} is answered {status}: {what}");
         let responses = &self.0["paths"][template][method.to_lowercase()]["responses"];
         let response = responses
             .get(status.to_string())
             .or_else(|| responses.get("default").filter(|_| status >= 400));
         let response =
-            response.ok_or_else(|| told("the document does not have that status".into()))?;
+            response.ok_or_else(|| problem("the document does not have that status".into()))?;
         let Some(kinds) = response["content"].as_object() else {
             return match content {
                 [] => Ok(()),
-                _ => Err(told(format!("it has content of {content_type:?}, and should have none"))),
+                _ => Err(problem(format!(
+                    "it has content of {content_type:?}, and should have none"
+                ))),
             };
         };
         let kind = content_type.unwrap_or_default();
         let schema = kinds
             .get(kind)
-            .ok_or_else(|| told(format!("it is {kind}, and should be {:?}", kinds.keys())))?;
+            .ok_or_else(|| problem(format!("it is {kind}, and should be {:?}", kinds.keys())))?;
         let text = || json!(String::from_utf8_lossy(content));
         let value = match kind.contains("json") {
-            true => serde_json::from_slice(content).map_err(|error| told(error.to_string()))?,
+            true => serde_json::from_slice(content).map_err(|error| problem(error.to_string()))?,
             false => text(),
         };
         self.matches(&value, &schema["schema"], "$")
-            .map_err(|problem| told(format!("{problem} in {value}")))
+            .map_err(|error| problem(format!("{error} in {value}")))
     }
 
     /// Whether a schema allows a value.

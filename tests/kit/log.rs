@@ -48,7 +48,7 @@ impl Log {
     }
 
     /// Everything.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.lines().all.join("\n")
     }
 

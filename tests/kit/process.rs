@@ -90,7 +90,7 @@ impl Process {
     /// If there is none within [`PATIENCE`], or it has ended.
     pub fn wait_for(&self, wanted: impl Fn(&str) -> bool) -> String {
         let line = self.log.wait_for(wanted);
-        line.unwrap_or_else(|| panic!("a line that never came, after\n{}", self.said()))
+        line.unwrap_or_else(|| panic!("a line that never came, after\n{}", self.log()))
     }
 
     /// Takes what it has logged so far for seen: [`Process::wait_for`] begins behind it.
@@ -99,8 +99,8 @@ impl Process {
     }
 
     /// Everything that it has written to standard error.
-    pub fn said(&self) -> String {
-        self.log.said()
+    pub fn log(&self) -> String {
+        self.log.log()
     }
 
     /// The id of the process.
@@ -120,7 +120,7 @@ impl Process {
         let client = Client::try_connect(address);
         let client = client.unwrap_or_else(|error| {
             let life = if self.has_ended() { "it has ended" } else { "it still runs" };
-            panic!("{address}: {error}; {life}, after\n{}", self.said())
+            panic!("{address}: {error}; {life}, after\n{}", self.log())
         });
         client.of(self.log.clone())
     }
@@ -249,7 +249,7 @@ impl Process {
     /// If it does not end within [`PATIENCE`].
     pub fn wait(&mut self) -> ExitStatus {
         let status = self.ends_within(PATIENCE);
-        status.unwrap_or_else(|| panic!("it does not end, after\n{}", self.said()))
+        status.unwrap_or_else(|| panic!("it does not end, after\n{}", self.log()))
     }
 
     /// Ends it as a crash does: `kill -9`, and it is gone.
@@ -266,7 +266,7 @@ impl Process {
     pub fn stop(mut self) {
         self.signal("TERM");
         let status = self.wait();
-        assert!(status.success(), "{status}, after\n{}", self.said());
+        assert!(status.success(), "{status}, after\n{}", self.log());
     }
 }
 

@@ -22,7 +22,7 @@ pub fn schemathesis(url: &str, arguments: &[&str]) {
     if output.status.code() == Some(NO_NETWORK) {
         return skip("schemathesis", String::from_utf8_lossy(&output.stderr));
     }
-    let (told, failed) =
+    let (stdout, stderr) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{told}{failed}");
+    assert!(output.status.success(), "{stdout}{stderr}");
 }

@@ -26,7 +26,7 @@ pub fn typescript(url: &str, program: &str, arguments: &[&str]) {
     if output.status.code() == Some(NO_NPM) {
         return skip("npm", String::from_utf8_lossy(&output.stderr));
     }
-    let (told, failed) =
+    let (stdout, stderr) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{told}{failed}");
+    assert!(output.status.success(), "{stdout}{stderr}");
 }

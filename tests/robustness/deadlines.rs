@@ -140,7 +140,7 @@ fn head_drips(server: &Process) -> String {
     client.set_patience(Duration::from_secs(1));
     for byte in get("/a-path-that-takes-longer") {
         client.send([byte]).expect("open");
-        if client.hear().is_ok() {
+        if client.read_more().is_ok() {
             break;
         }
     }
@@ -168,7 +168,7 @@ fn body_drips(server: &Process) -> String {
     client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n").expect("open");
     while begun.elapsed() < PATIENCE {
         client.send(b"x").expect("open");
-        if client.hear().is_ok() {
+        if client.read_more().is_ok() {
             break;
         }
     }
@@ -212,13 +212,13 @@ fn slow_reader(server: &Process) -> String {
     let mut client = Client::connect_small(server.address, 32 * 1024);
     client.send(get("/content?bytes=50000000")).expect("open");
     let begun = Instant::now();
-    let mut heard = 0;
+    let mut received = 0;
     while begun.elapsed() < Duration::from_secs(40) {
         thread::sleep(Duration::from_millis(20));
-        assert!(client.hear().expect("it is served"), "cut off after {heard} bytes");
-        heard = client.heard().len();
+        assert!(client.read_more().expect("it is served"), "cut off after {received} bytes");
+        received = client.received().len();
     }
-    format!("alive after {heard} bytes")
+    format!("alive after {received} bytes")
 }
 
 /// 300 bytes per second are enough, for longer than the body timeout.

@@ -50,7 +50,7 @@ fn no_answer_is_lost(transport: Transport) {
             server.signal(signal);
             let begun = Instant::now();
             let status = server.ends_within(HANG).expect("it ends");
-            assert_eq!(status.code(), Some(0), "{}", server.said());
+            assert_eq!(status.code(), Some(0), "{}", server.log());
             println!("{transport:?}: SIG{signal}: ended after {:?}", begun.elapsed());
         });
         println!("{transport:?}: {} answered, {} lost", answered.load(Relaxed), lost.load(Relaxed));
@@ -192,7 +192,7 @@ fn hung_handlers_are_cut(transport: Transport) {
     let begun = Instant::now();
     let status = server.ends_within(HANG).expect("it ends");
     let passed = begun.elapsed().as_secs_f64();
-    assert_eq!(status.code(), Some(0), "{}", server.said());
+    assert_eq!(status.code(), Some(0), "{}", server.log());
     assert!(passed >= 1.9, "ended after {passed} s");
     for client in &mut hung {
         assert!(client.try_answer().is_err(), "a cut is no orderly end");
@@ -204,7 +204,7 @@ fn hung_handlers_are_cut(transport: Transport) {
 fn listener(server: &highwater_testkit::Process) -> Client {
     let mut client = server.connect();
     client.send(get("/endless")).expect("open");
-    assert!(client.hear().expect("the answer has begun"));
+    assert!(client.read_more().expect("the answer has begun"));
     client
 }
 
@@ -218,12 +218,12 @@ fn a_second_signal_ends_the_drain(transport: Transport) {
         assert_eq!(server.get("/").status, 200);
         server.signal("TERM");
         assert!(server.ends_within(Duration::from_millis(500)).is_none(), "it drains");
-        assert!(stream.hear().expect("it goes on while the server drains"));
+        assert!(stream.read_more().expect("it goes on while the server drains"));
         let begun = Instant::now();
         server.signal(second);
         let status = server.ends_within(HANG).expect("it ends");
         let passed = begun.elapsed();
-        assert_eq!(status.code(), Some(0), "{}", server.said());
+        assert_eq!(status.code(), Some(0), "{}", server.log());
         println!("{transport:?}: second signal SIG{second}: ended after {passed:?}");
     }
 }
@@ -237,7 +237,7 @@ fn endless_streams_are_cut(transport: Transport) {
     server.signal("TERM");
     let status = server.ends_within(HANG).expect("it ends");
     let passed = begun.elapsed().as_secs_f64();
-    assert_eq!(status.code(), Some(0), "{}", server.said());
+    assert_eq!(status.code(), Some(0), "{}", server.log());
     assert!(passed >= 0.9, "ended after {passed} s");
     for stream in &mut streams {
         assert!(stream.try_answer().is_err(), "what was cut off is not taken for whole");
@@ -252,8 +252,8 @@ fn endless_streams_are_told(transport: Transport) {
         .map(|_| {
             let mut client = server.connect();
             client.send(get("/endless-polite")).expect("open");
-            while !client.heard().ends_with(b"still here\n\r\n") {
-                assert!(client.hear().expect("the answer begins"));
+            while !client.received().ends_with(b"still here\n\r\n") {
+                assert!(client.read_more().expect("the answer begins"));
             }
             client
         })
@@ -263,7 +263,7 @@ fn endless_streams_are_told(transport: Transport) {
         assert_eq!(stream.answer().text(), "still here\n");
     }
     let status = server.ends_within(HANG).expect("it ends");
-    assert_eq!(status.code(), Some(0), "{}", server.said());
+    assert_eq!(status.code(), Some(0), "{}", server.log());
 }
 
 /// Purpose: SIGQUIT waits for a hung handler far shorter than the drain timeout; the process ends with 0.
@@ -273,7 +273,7 @@ fn quit_does_not_wait(transport: Transport) {
     waiting.send(get("/wait?ms=600000")).expect("open");
     assert_eq!(server.get("/").status, 200);
     server.signal("QUIT");
-    assert_eq!(server.wait().code(), Some(0), "{}", server.said());
+    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
 }
 
 /// Purpose: a server without clients, or with only idle connections, ends long before the drain timeout: it does not wait for

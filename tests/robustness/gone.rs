@@ -134,14 +134,14 @@ fn event_streams_end_with_their_clients(transport: Transport) {
     let server = transport.serve_within(Some(120), &HALF_CLOSED_LATE);
     for _ in 0..56 {
         let mut client = ask(&server, &get("/events"));
-        assert!(client.hear().expect("the first event"));
+        assert!(client.read_more().expect("the first event"));
     }
     assert!(within(AT_ONCE, || has_no_clients(&server)));
     assert_eq!(server.get("/counts").text(), "begun 56 finished 0 dropped 56");
     // One that finishes before it is answered hears what there is.
     let mut client = ask(&server, &get("/events"));
     client.finish();
-    assert!(client.hear().expect("an orderly end"));
+    assert!(client.read_more().expect("an orderly end"));
     assert!(client.rest().expect("an orderly end").starts_with(b"HTTP/1.1 200"));
 }
 
@@ -247,7 +247,7 @@ fn a_stopped_process_disconnects_no_client(transport: Transport) {
         .map(|_| {
             let mut client = Client::connect_small(server.address, 64 * 1024);
             client.send(get("/content?bytes=20000000")).expect("open");
-            assert!(client.hear().expect("it begins"));
+            assert!(client.read_more().expect("it begins"));
             client
         })
         .collect();

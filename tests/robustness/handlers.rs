@@ -260,8 +260,8 @@ fn upgrades(transport: Transport) {
             let large = large.clone();
             move || std::io::Write::write_all(&mut writer, &large)
         });
-        while client.heard().len() < 10 + large.len() {
-            assert!(client.hear().expect("it echoes"));
+        while client.received().len() < 10 + large.len() {
+            assert!(client.read_more().expect("it echoes"));
         }
         sending.join().expect("no panic").expect("open");
         client.finish();

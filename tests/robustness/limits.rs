@@ -145,9 +145,9 @@ fn refusals_can_be_read(transport: Transport) {
 fn requests_per_connection(transport: Transport) {
     let server = transport.serve(&["--max-requests-per-connection", "3"]);
     let mut client = server.connect();
-    let said: Vec<Option<String>> =
+    let connection_fields: Vec<Option<String>> =
         (0..3).map(|_| client.get("/").header("connection").map(str::to_owned)).collect();
-    assert_eq!(said, [None, None, Some("close".into())]);
+    assert_eq!(connection_fields, [None, None, Some("close".into())]);
     assert!(client.is_closed_in_silence());
 }
 
@@ -161,7 +161,7 @@ fn connections_wait_for_others(transport: Transport) {
         let mut waiting = server.connect();
         waiting.send(highwater_testkit::get("/")).expect("open");
         waiting.set_patience(std::time::Duration::from_millis(50));
-        assert!(waiting.hear().is_err(), "served beyond the limit");
+        assert!(waiting.read_more().is_err(), "served beyond the limit");
         drop(busy.remove(0));
         waiting.set_patience(highwater_testkit::PATIENCE);
         assert_eq!(waiting.answer().status, 200);

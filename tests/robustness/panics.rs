@@ -25,8 +25,8 @@ fn ask(client: &mut Client, path: &str) -> Option<Answer> {
 /// The one worker still serves.
 fn assert_alive(server: &Process, after: &str) {
     let answer = ask(&mut server.connect(), "/");
-    let said = || server.said().lines().rev().take(5).map(String::from).collect::<Vec<_>>();
-    assert_eq!(answer.map(|answer| answer.status), Some(200), "after {after}: {:?}", said());
+    let log = || server.log().lines().rev().take(5).map(String::from).collect::<Vec<_>>();
+    assert_eq!(answer.map(|answer| answer.status), Some(200), "after {after}: {:?}", log());
 }
 
 /// Purpose: a panic while an answer is made, or in a value that is dropped then, becomes a 500, or
@@ -63,13 +63,13 @@ fn a_panic_ends_one_request(transport: Transport) {
         let mut client = server.connect();
         for _ in 0..2 {
             let answer = ask(&mut client, &format!("/bomb/{path}"));
-            let answer = answer.unwrap_or_else(|| panic!("{path}: {}", server.said()));
+            let answer = answer.unwrap_or_else(|| panic!("{path}: {}", server.log()));
             assert_eq!((answer.status, answer.header("connection")), (status, None), "{path}");
         }
         assert_alive(&server, path);
     }
-    let told = |path: &str| server.said().contains(&format!("route=/bomb/{path}"));
-    assert!(within(PATIENCE, || told("payload")), "{}", server.said());
+    let is_logged = |path: &str| server.log().contains(&format!("route=/bomb/{path}"));
+    assert!(within(PATIENCE, || is_logged("payload")), "{}", server.log());
     // All but the one of a task, which is Tokio's to catch.
     let expected = 2.0 * (cases.len() - 1) as f64;
     let counted = server.metric("http_handler_panics_total");
@@ -108,7 +108,7 @@ fn what_is_left_behind_may_panic(transport: Transport) {
     assert_alive(&server, "hold");
     server.signal("TERM");
     let status = server.ends_within(PATIENCE);
-    assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", server.said());
+    assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", server.log());
 }
 
 /// Purpose: an upgrade that panics, in its closure or in its future, resets its connection and no
@@ -165,8 +165,8 @@ fn invalid_answers_are_never_sent(transport: Transport) {
         assert_eq!((answer.status, answer.header("content-length")), (status, length), "{path}");
         assert_eq!(client.answer().text(), "OK", "behind {path}");
     }
-    let teaches = || server.said().contains("return a status from 200 on");
-    assert!(within(PATIENCE, teaches), "{}", server.said());
+    let teaches = || server.log().contains("return a status from 200 on");
+    assert!(within(PATIENCE, teaches), "{}", server.log());
 }
 
 /// Purpose: a client that did not ask for another protocol is not switched to it (RFC 9110 §7.8),

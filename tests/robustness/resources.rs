@@ -41,7 +41,7 @@ fn resets_leave_nothing_behind(transport: Transport) {
             };
             client.send(&bytes).expect("open");
             if matches!(round % 5, 2 | 3) {
-                client.hear().expect("the answer begins");
+                client.read_more().expect("the answer begins");
             }
             client.reset();
             // A server that gets no time now has no more of them at once than one that does: what it once allocated for so many
@@ -88,9 +88,9 @@ fn out_of_descriptors(transport: Transport) {
     assert_eq!(answer.status, 200);
     let failures = server.metric("http_rejections_total{layer=\"accept\",reason=\"descriptors\"}");
     assert!(failures >= 1.0, "the operator is told");
-    let said = server.said();
+    let log = server.log();
     for line in ["the descriptors allow few connections at once", "no descriptor is left"] {
-        assert!(said.contains(line), "{line}: {said}");
+        assert!(log.contains(line), "{line}: {log}");
     }
     println!("{transport:?}: out of descriptors: {:.2} % CPU, back after {back:?}", busy * 100.0);
 }
@@ -102,7 +102,7 @@ fn stops_without_descriptors(transport: Transport) {
     let clients: Vec<Client> = (0..200).map(|_| server.connect()).collect();
     assert!(within(PATIENCE, || server.descriptors() == 80));
     server.signal("TERM");
-    assert_eq!(server.wait().code(), Some(0), "{}", server.said());
+    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
     drop(clients);
 }
 
@@ -128,14 +128,14 @@ fn streams_without_descriptors_are_reset(transport: Transport) {
         // The head may have been sent before.
         if let Ok(Some(answer)) = client.try_answer() {
             assert_eq!(answer.status, 101);
-            assert!(!client.hear().unwrap_or(false), "it is reset");
+            assert!(!client.read_more().unwrap_or(false), "it is reset");
         }
         plain.send("\r\n").expect("open");
         assert_eq!(plain.answer().status, 200);
     }
     drop(clients);
     assert_eq!(server.get("/streamed").text(), "streamed");
-    assert!(server.said().contains("cannot have a runtime"), "{}", server.said());
+    assert!(server.log().contains("cannot have a runtime"), "{}", server.log());
     server.stop();
 }
 

@@ -32,25 +32,25 @@ fn ended(scene: &str) -> String {
     let begun = Instant::now();
     server.signal("TERM");
     let status = server.ends_within(SOON);
-    let status = status.unwrap_or_else(|| panic!("it does not end, after\n{}", server.said()));
+    let status = status.unwrap_or_else(|| panic!("it does not end, after\n{}", server.log()));
     println!("{scene}: ended after {:?}", begun.elapsed());
-    assert_eq!(status.code(), Some(0), "{}", server.said());
-    server.said()
+    assert_eq!(status.code(), Some(0), "{}", server.log());
+    server.log()
 }
 
 /// Purpose: SIGTERM ends a server of which a start hook does not end, however long that hook may take. What was opened before
 /// is closed.
 #[test]
 fn hooks_that_do_not_end() {
-    let said = ended("hook");
-    assert!(said.contains("closed what was opened"), "{said}");
-    assert!(said.contains(" stopping signal=SIGTERM"), "{said}");
+    let log = ended("hook");
+    assert!(log.contains("closed what was opened"), "{log}");
+    assert!(log.contains(" stopping signal=SIGTERM"), "{log}");
 }
 
 /// Purpose: SIGTERM ends a server of which a worker's value is never made.
 #[test]
 fn workers_that_do_not_begin() {
-    let said = ended("worker");
-    assert!(said.contains("closed what was opened"), "{said}");
-    assert!(said.contains(" stopping signal=SIGTERM"), "{said}");
+    let log = ended("worker");
+    assert!(log.contains("closed what was opened"), "{log}");
+    assert!(log.contains(" stopping signal=SIGTERM"), "{log}");
 }

@@ -35,7 +35,7 @@ fn hears(mut server: Process, transport: Transport) {
     server.signal("TERM");
     let status = server.ends_within(Duration::from_secs(15)).expect("it ends");
     let end = begun.elapsed();
-    assert_eq!(status.code(), Some(0), "{}", server.said());
+    assert_eq!(status.code(), Some(0), "{}", server.log());
     assert!(end < SOON, "SIGTERM was heard after {end:?}");
     println!("{transport:?}: the pool's result after {result:?}, SIGTERM after {end:?}");
 }
@@ -81,7 +81,7 @@ fn after_a_deadline_passed(transport: Transport) {
 /// Purpose: the same after a stream whose client hung up.
 fn after_a_stream_was_reset(transport: Transport) {
     hears_after(transport, &get("/endless"), |client| {
-        assert!(client.hear().expect("the answer begins"));
+        assert!(client.read_more().expect("the answer begins"));
     });
 }
 
@@ -92,7 +92,7 @@ fn after_an_upgraded_connection_was_reset(transport: Transport) {
     hears_after(transport, request, |client| {
         assert_eq!(client.answer().status, 101);
         client.send(b"echoed").expect("open");
-        assert!(client.hear().expect("it echoes"));
+        assert!(client.read_more().expect("it echoes"));
     });
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     // The worker catches a handler's panic; the simulator catches the worker's. Neither should print.
     std::panic::set_hook(Box::new(|_| {}));
     if let (Some(seed), true) = (args.seed, args.trace) {
-        tell(seed, args.kinds());
+        print_trace(seed, args.kinds());
     }
     let (first, count) = args.seed.map_or((args.first, args.seeds), |seed| (seed, 1));
     let began = Instant::now();
@@ -158,7 +158,7 @@ fn run_all(first: u64, count: u64, kinds: Kinds) -> (Totals, Vec<Failure>) {
 }
 
 /// Prints what happens under `seed`.
-fn tell(seed: u64, kinds: Kinds) {
+fn print_trace(seed: u64, kinds: Kinds) {
     for line in sim::trace(seed, kinds).0 {
         say!("{line}");
     }

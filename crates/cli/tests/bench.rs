@@ -57,16 +57,16 @@ fn a_run_and_what_reads_it() {
     let path = scene.path("r.json");
     let between = ["--baseline", "ours", "--candidate", "theirs", "--cell", "hello", "--json"];
     let claim = bench(&[&["claim", &path][..], &between].concat());
-    let said = json_of(&claim);
-    let code = match said["verdict"].as_str().expect("it has one") {
+    let json = json_of(&claim);
+    let code = match json["verdict"].as_str().expect("it has one") {
         "faster" => 0,
         "slower" | "same" => 1,
         "void" => 2,
         other => panic!("{other}"),
     };
-    assert_eq!(claim.status.code(), Some(code), "{said}");
+    assert_eq!(claim.status.code(), Some(code), "{json}");
     for field in ["metric", "ratio", "noise", "pairs", "reasons"] {
-        assert!(said.get(field).is_some(), "{field}: {said}");
+        assert!(json.get(field).is_some(), "{field}: {json}");
     }
     let shown = bench(&["show", &path]);
     assert!(shown.status.success() && text_of(&shown).contains("A/A: "), "{}", text_of(&shown));
@@ -124,13 +124,13 @@ fn void_rows() {
     let shell = ("shell", absent.1, absent.2, absent.3);
     for (name, _, _, reason) in cases.into_iter().chain([absent, shell]) {
         assert_eq!(row(name)["status"], "void", "{name}: {}", row(name));
-        let said = row(name)["reason"].as_str().expect("void rows have one");
-        assert!(said.contains(reason), "{name}: {said}");
+        let text = row(name)["reason"].as_str().expect("void rows have one");
+        assert!(text.contains(reason), "{name}: {text}");
         let claim = bench(&["claim", &path, "--baseline", "good", "--candidate", name, "--json"]);
         assert_eq!(claim.status.code(), Some(2), "{}", text_of(&claim));
         let claim = json_of(&claim);
         assert_eq!(claim["verdict"], "void", "{claim}");
-        assert!(claim["reasons"][0].as_str().is_some_and(|said| said.contains(reason)), "{claim}");
+        assert!(claim["reasons"][0].as_str().is_some_and(|text| text.contains(reason)), "{claim}");
     }
     let shown = text_of(&bench(&["show", &path]));
     assert!(shown.contains("void: absent: 1 of 1: there is no program"), "{shown}");
@@ -246,16 +246,19 @@ fn records_of_one_program_and_one_machine() {
         assert_eq!(scene.rows("r.json"), rows);
         text_of(&resumed)
     };
-    let said = resume();
+    let output = resume();
     let expected =
         "server ours: its program has changed since this record was begun; give another --out";
-    assert!(said.contains(expected), "{said}");
+    assert!(output.contains(expected), "{output}");
     build("1");
     let mut record = scene.record("r.json");
     record["environment"]["machine"]["kernel"] = "0.1".into();
     std::fs::write(&path, record.to_string()).expect("the folder is ours");
-    let said = resume();
-    assert!(said.contains("machine: kernel: the record was begun with 0.1, now it is "), "{said}");
+    let output = resume();
+    assert!(
+        output.contains("machine: kernel: the record was begun with 0.1, now it is "),
+        "{output}"
+    );
 }
 
 /// Purpose: Ctrl-C ends a run soon, keeps what was measured, says how to go on, and leaves no process behind.
@@ -293,10 +296,10 @@ fn a_record_that_cannot_be_saved_any_more() {
     });
     let run = run.wait_with_output().expect("it was started");
     assert_eq!(run.status.code(), Some(1), "{}", text_of(&run));
-    let said = text_of(&run);
+    let output = text_of(&run);
     assert!(
-        said.contains("the rows that were saved are in") && said.contains("--resume"),
-        "{said}"
+        output.contains("the rows that were saved are in") && output.contains("--resume"),
+        "{output}"
     );
     assert!(!std::path::Path::new(&scene.path("r.json.new")).exists());
     assert!(scene.living().is_empty(), "{:?}", scene.living());
@@ -309,7 +312,7 @@ fn refused_plans() {
     let scene = Scene::new("refused");
     let good =
         scene.server("a", "good", "") + &scene.server("b", "good", "") + &scene.cell("hello", "");
-    for (from, to, said) in [
+    for (from, to, message) in [
         (
             "workers = 1\nready = \"/hello\"\n[[cell",
             "workers = 2\nready = \"/hello\"\n[[cell",
@@ -341,7 +344,7 @@ fn refused_plans() {
         std::fs::write(&plan, text.replacen(from, to, 1)).expect("the folder is ours");
         let run = bench(&["run", &plan, "--out", &scene.path("r.json")]);
         assert_eq!(run.status.code(), Some(2), "{to}: {}", text_of(&run));
-        assert!(text_of(&run).contains(said), "{to}: {}", text_of(&run));
+        assert!(text_of(&run).contains(message), "{to}: {}", text_of(&run));
         assert!(text_of(&run).contains("plan.toml"), "{to}: {}", text_of(&run));
     }
     let plan = scene.plan(1, &scene.cell("hello", ""));
@@ -353,7 +356,7 @@ fn refused_plans() {
         text_of(&none)
     );
     let plan = scene.plan(1, &good);
-    for (flags, said) in [
+    for (flags, message) in [
         (
             &["run", &plan, "--only", "hullo"][..],
             "--only hullo: no cell of this plan; it has hello",
@@ -367,7 +370,7 @@ fn refused_plans() {
     ] {
         let refused = bench(flags);
         assert_eq!(refused.status.code(), Some(2), "{flags:?}: {}", text_of(&refused));
-        assert!(text_of(&refused).contains(said), "{flags:?}: {}", text_of(&refused));
+        assert!(text_of(&refused).contains(message), "{flags:?}: {}", text_of(&refused));
     }
     assert!(!std::path::Path::new(&scene.path("r.json")).exists());
 }

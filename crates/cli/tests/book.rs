@@ -69,7 +69,7 @@ impl Scene {
     /// The page, which must be fine.
     fn page(&self, name: &str) -> String {
         let built = self.book("build");
-        assert_eq!(built.status.code(), Some(0), "{}", said(&built));
+        assert_eq!(built.status.code(), Some(0), "{}", printed(&built));
         std::fs::read_to_string(self.0.join("out").join(name)).expect("it was written")
     }
 }
@@ -80,7 +80,7 @@ impl Drop for Scene {
     }
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -286,12 +286,12 @@ fn problems() {
         scene.write("page.md", text);
         for verb in ["build", "check"] {
             let output = scene.book(verb);
-            assert_eq!(output.status.code(), Some(1), "{text}: {}", said(&output));
+            assert_eq!(output.status.code(), Some(1), "{text}: {}", printed(&output));
             let place = format!("page.md:{line}: ");
             assert!(
-                said(&output).contains(&place) && said(&output).contains(expected),
+                printed(&output).contains(&place) && printed(&output).contains(expected),
                 "{text}: {}",
-                said(&output)
+                printed(&output)
             );
         }
         assert!(!scene.0.join("out").exists(), "{text}");
@@ -299,7 +299,7 @@ fn problems() {
     // Everything that is wrong is said at once, in order, for all pages.
     scene.write("page.md", "<!-- @a: -->\n\n<!-- @b: -->\n");
     scene.write("other.md", "<!-- @c: -->");
-    let output = said(&scene.book("check"));
+    let output = printed(&scene.book("check"));
     let places: Vec<&str> =
         output.lines().filter_map(|line| line.rsplit('/').next()?.split(": @").next()).collect();
     assert_eq!(places, ["other.md:1", "page.md:1", "page.md:3"], "{output}");
@@ -356,16 +356,16 @@ fn a_database_is_for_figures() {
     scene.write("index.md", "# One\n\n[two](two.md#anywhere), [away](https://example.org/x.md)\n");
     scene.write("two.md", "# Two\n");
     let built = build();
-    assert_eq!(built.status.code(), Some(0), "{}", said(&built));
+    assert_eq!(built.status.code(), Some(0), "{}", printed(&built));
     let expected = format!("2 pages written; open {}/out/index.html\n", scene.0.display());
     assert_eq!(String::from_utf8_lossy(&built.stdout), expected);
     scene.write("two.md", "# Two\n\n<!-- @metric:tag=\"v1\" -->\n");
     let built = build();
-    assert_eq!(built.status.code(), Some(1), "{}", said(&built));
+    assert_eq!(built.status.code(), Some(1), "{}", printed(&built));
     assert!(
-        said(&built).contains("two.md:3: @metric: this needs records; give --db"),
+        printed(&built).contains("two.md:3: @metric: this needs records; give --db"),
         "{}",
-        said(&built)
+        printed(&built)
     );
 }
 
@@ -377,7 +377,7 @@ fn a_missing_record_is_found() {
     scene.write("index.md", "# T\n\nIt reached <!-- @metric:tag=\"v1\" -->.\n");
     let before = std::fs::read(scene.0.join("db.sqlite")).expect("it is there");
     let fine = scene.book("check");
-    assert_eq!((fine.status.code(), said(&fine)), (Some(0), String::new()));
+    assert_eq!((fine.status.code(), printed(&fine)), (Some(0), String::new()));
     assert_eq!(std::fs::read(scene.0.join("db.sqlite")).expect("it is there"), before);
     assert_eq!(
         std::fs::read_dir(&scene.0).expect("it is there").count(),
@@ -388,9 +388,9 @@ fn a_missing_record_is_found() {
     let failed = scene.book("check");
     assert_eq!(failed.status.code(), Some(1));
     assert!(
-        said(&failed).contains("index.md:3: @metric: there is no record of"),
+        printed(&failed).contains("index.md:3: @metric: there is no record of"),
         "{}",
-        said(&failed)
+        printed(&failed)
     );
 }
 
@@ -408,11 +408,11 @@ fn pages_are_filled() {
     for place in
         ["page.md:3: this text differs from the records; run highwater book fill ", "page.md:5: "]
     {
-        assert!(said(&stale).contains(place), "{}", said(&stale));
+        assert!(printed(&stale).contains(place), "{}", printed(&stale));
     }
     assert_eq!(scene.read("page.md"), page, "--check writes nothing");
     let filled = scene.fill(&[]);
-    assert_eq!((filled.status.code(), said(&filled)), (Some(0), String::new()));
+    assert_eq!((filled.status.code(), printed(&filled)), (Some(0), String::new()));
     let expected = "# T\n\nIt reached <!-- @metric:tag=\"v1\" format=comma -->541,275<!-- @end --> a second, not 7.\n\n\
                     <!-- @table: query=\"SELECT n, word AS 'a | b', rps FROM limits\" -->\n\n\
                     | n | a \\| b | rps |\n| --: | --- | --: |\n| 1 | \\<img src=x onerror=a\\> | 100 |\n\
@@ -424,7 +424,11 @@ fn pages_are_filled() {
     scene.database().execute("DELETE FROM versions WHERE tag = 'v1'", []).expect("it is there");
     let failed = scene.fill(&[]);
     assert_eq!(failed.status.code(), Some(1));
-    assert!(said(&failed).contains("page.md:3: @metric: there is no record"), "{}", said(&failed));
+    assert!(
+        printed(&failed).contains("page.md:3: @metric: there is no record"),
+        "{}",
+        printed(&failed)
+    );
     assert_eq!(scene.read("page.md"), expected, "a page with a mistake stays as it was");
 }
 
@@ -442,7 +446,7 @@ fn filled_pages_are_built() {
     for verb in ["build", "check"] {
         let output = scene.book(verb);
         assert_eq!(output.status.code(), Some(1));
-        assert!(said(&output).contains("page.md:3: this text differs"), "{}", said(&output));
+        assert!(printed(&output).contains("page.md:3: this text differs"), "{}", printed(&output));
     }
     for (text, expected) in [
         ("a <!-- @end -->", "page.md:1: @end has no directive before it"),
@@ -460,7 +464,7 @@ fn filled_pages_are_built() {
         scene.write("page.md", text);
         let output = scene.fill(&[]);
         assert_eq!(output.status.code(), Some(1), "{text}");
-        assert!(said(&output).contains(expected), "{text}: {}", said(&output));
+        assert!(printed(&output).contains(expected), "{text}: {}", printed(&output));
     }
 }
 
@@ -477,7 +481,7 @@ fn charts_are_pictures_and_queries_are_files() {
     assert_eq!(scene.fill(&["--check"]).status.code(), Some(1));
     assert!(!scene.0.join("src/charts").exists(), "--check writes nothing");
     let filled = scene.fill(&[]);
-    assert_eq!((filled.status.code(), said(&filled)), (Some(0), String::new()));
+    assert_eq!((filled.status.code(), printed(&filled)), (Some(0), String::new()));
     let page = format!("# T\n\n{directive}\n\n![Words](charts/words.svg)\n\n<!-- @end -->\n");
     assert_eq!(scene.read("page.md"), page);
     let picture = scene.read("charts/words.svg");
@@ -496,7 +500,7 @@ fn charts_are_pictures_and_queries_are_files() {
         scene.write(file, content);
         for output in [scene.fill(&["--check"]), scene.book("check")] {
             assert_eq!(output.status.code(), Some(1), "{file}");
-            assert!(said(&output).contains(expected), "{file}: {}", said(&output));
+            assert!(printed(&output).contains(expected), "{file}: {}", printed(&output));
         }
         scene.write("page.md", &page);
         assert_eq!(scene.fill(&[]).status.code(), Some(0));
@@ -527,7 +531,7 @@ fn wrong_flags() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
         let output = command.args(["book", "check"]).arg(src).arg("--db").arg(db).output();
         let output = output.expect("the binary under test was built");
-        (output.status.code(), said(&output))
+        (output.status.code(), printed(&output))
     };
     std::fs::create_dir(scene.0.join("empty")).expect("the folder is ours");
     for (src, db, expected) in [
@@ -561,7 +565,7 @@ fn our_own_pages() {
         let tables = top.join("book/tables.sql");
         let tables = tables.to_str().expect("the path of this repository is text");
         let exported = run(&["bench", "export", "--sql", tables], records);
-        assert_eq!(exported.status.code(), Some(0), "{}", said(&exported));
+        assert_eq!(exported.status.code(), Some(0), "{}", printed(&exported));
     };
     let check_book = || run(&["book", "check"], &[top.join("book")]);
     let check_pages =
@@ -572,7 +576,7 @@ fn our_own_pages() {
             checked.status.code(),
             Some(0),
             "make readme writes figures anew\n{}",
-            said(&checked)
+            printed(&checked)
         );
     }
     let needed = [
@@ -587,7 +591,7 @@ fn our_own_pages() {
     for (record, page, expected) in needed {
         let checked = if page == "book" { check_book() } else { check_pages() };
         assert_eq!(checked.status.code(), Some(1), "{record}");
-        assert!(said(&checked).contains(expected), "{record}: {}", said(&checked));
+        assert!(printed(&checked).contains(expected), "{record}: {}", printed(&checked));
     }
 }
 
@@ -611,7 +615,7 @@ fn exports_are_whole_or_not_at_all() {
         highwater.arg("--db").arg(scene.0.join("db.sqlite"));
         let refused = highwater.output().expect("the binary under test was built");
         assert_eq!(refused.status.code(), Some(2));
-        assert!(said(&refused).contains(expected), "{}", said(&refused));
+        assert!(printed(&refused).contains(expected), "{}", printed(&refused));
         assert_eq!(std::fs::read(scene.0.join("db.sqlite")).expect("it is there"), before);
         assert!(!scene.0.join("db.sqlite.new").exists());
     }

@@ -174,8 +174,8 @@ fn verify_names_file_and_place() {
     fs::write(place.0.join(file), bytes).expect("it can be written");
     let output = highwater(&["verify", place.path()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    for said in [text(&output.stdout), text(&output.stderr)] {
-        assert!(said.contains(file) && said.contains(&(8192 + 560).to_string()), "{said}");
+    for text in [text(&output.stdout), text(&output.stderr)] {
+        assert!(text.contains(file) && text.contains(&(8192 + 560).to_string()), "{text}");
     }
     let output = highwater(&["cat", place.path()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -99,10 +99,10 @@ fn an_interruption_blames_nobody_else() {
         let kill = Command::new("kill").args(["-INT", &client.id().to_string()]).status();
         assert!(kill.expect("kill is everywhere").success());
         let output = client.wait_with_output().expect("it ends");
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        assert!(said.contains("(interrupted)") && said.contains(expected), "{said}");
-        assert!(!said.contains("on which less else runs"), "{said}");
+        let output = [output.stdout, output.stderr].concat();
+        let output = String::from_utf8_lossy(&output);
+        assert!(output.contains("(interrupted)") && output.contains(expected), "{output}");
+        assert!(!output.contains("on which less else runs"), "{output}");
     }
 }
 
@@ -117,9 +117,9 @@ fn a_report_that_cannot_be_written_is_a_failure() {
         command.stdout(full_disk()).stderr(Stdio::piped());
         let output = command.spawn().and_then(std::process::Child::wait_with_output);
         let output = output.expect("the binary under test was built");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("standard output: No space left on device"), "{said}");
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("standard output: No space left on device"), "{stderr}");
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
     }
 }
 
@@ -346,9 +346,9 @@ fn a_dead_port_ends_the_run() {
     let url = format!("http://{}/", closed.expect("loopback has a free port"));
     for extra in [&["--rate", "50"][..], &["--connections", "3"]] {
         let output = highwater(&[&[&url, "--duration", "1h", "--json"], extra].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("was made; start the server"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("was made; start the server"), "{stderr}");
         let json: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
         assert!(count(&json, "refused") > 0, "{json}");
         assert_eq!(count(&json, "refused"), count(&json, "sent"), "{json}");
@@ -368,7 +368,7 @@ fn failures_have_their_status() {
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let narrow = ["--rate", "400", "--connections", "1", "--timeout", "200ms"];
-    for (server, extra, status, shown, said) in [
+    for (server, extra, status, shown, message) in [
         (missing, &[][..], 1, "  404: ", "no request succeeded: "),
         (missing, &["--expect-status", "404"], 0, "  404: ", ""),
         (fine, &["--expect-status", "201"], 4, "  unexpected  ", "answers were not as expected: "),
@@ -382,7 +382,7 @@ fn failures_have_their_status() {
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(output.status.code(), Some(status), "{extra:?}: {text}{problem}");
         assert!(text.contains(shown), "{extra:?}: {text}");
-        assert!(problem.contains(said), "{extra:?}: {problem}");
+        assert!(problem.contains(message), "{extra:?}: {problem}");
         assert!(problem.is_empty() == (status == 0), "{extra:?}: {problem}");
         assert!(problem.lines().count() <= 1, "{problem}");
     }
@@ -432,7 +432,7 @@ fn a_stopped_client_recovers() {
 #[test]
 fn wrong_flags() {
     let url = "http://127.0.0.1:1/";
-    for (arguments, said) in [
+    for (arguments, message) in [
         (&["ftp://127.0.0.1/"][..], "write http://HOST[:PORT]/PATH"),
         (&["http://127.0.0.1:0/"], "names no host or port"),
         (&["http://127.0.0.1:65536/"], "the port is not a number up to 65535"),
@@ -477,6 +477,6 @@ fn wrong_flags() {
         let output = highwater(arguments);
         let problem = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {problem}");
-        assert!(problem.contains(said), "{arguments:?}: {problem}");
+        assert!(problem.contains(message), "{arguments:?}: {problem}");
     }
 }

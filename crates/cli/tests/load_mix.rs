@@ -286,7 +286,7 @@ fn charts() {
 fn wrong_mixes() {
     let folder = Folder::new("wrong");
     let url = "http://127.0.0.1:1";
-    for (mix, said) in [
+    for (mix, messages) in [
         ("", &["0 requests; write 1 to 256"][..]),
         ("[[request]", &["mix.toml: TOML parse error at line 1"]),
         ("[[request]]\npath = \"/\"\nwieght = 2", &["line 3", "wieght", "weight"]),
@@ -326,10 +326,10 @@ fn wrong_mixes() {
         ("[[request]]\npath = \"/\"\nexpect = {contains = \"\"}", &["expect.contains is empty"]),
     ] {
         let file = folder.file("mix.toml", mix);
-        refused(&[url, "--mix", &file], said);
+        refused(&[url, "--mix", &file], messages);
     }
     let good = folder.file("mix.toml", "[[request]]\npath = \"/\"");
-    for (arguments, said) in [
+    for (arguments, messages) in [
         (&["--mix", "/no/such/mix"][..], &["--mix /no/such/mix: No such file", "name a file"][..]),
         (&["--mix", &good, "--body", "a"], &["cannot be used with"]),
         (&["--mix", &good, "-X", "GET"], &["cannot be used with"]),
@@ -345,16 +345,16 @@ fn wrong_mixes() {
         (&["--hlog", "/no/such/folder/x"], &["--hlog /no/such/folder/x", "can be written"]),
         (&["--chart", "--json"], &["cannot be used with"]),
     ] {
-        refused(&[&[url][..], arguments].concat(), said);
+        refused(&[&[url][..], arguments].concat(), messages);
     }
 }
 
-fn refused(arguments: &[&str], said: &[&str]) {
+fn refused(arguments: &[&str], expected: &[&str]) {
     let output = highwater(arguments);
     let problem = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {problem}");
-    for said in said {
-        assert!(problem.contains(said), "{arguments:?}: {said:?} in {problem}");
+    for part in expected {
+        assert!(problem.contains(part), "{arguments:?}: {part:?} in {problem}");
     }
 }
 

@@ -55,8 +55,12 @@ fn what_cannot_be_written_is_a_failure() {
             .spawn();
         let output = program.and_then(std::process::Child::wait_with_output).expect("it runs");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output));
-        let said = text(&output);
-        assert_eq!(said.matches("standard output: No space left on device").count(), 1, "{said}");
+        let printed = text(&output);
+        assert_eq!(
+            printed.matches("standard output: No space left on device").count(),
+            1,
+            "{printed}"
+        );
     }
 }
 
@@ -67,8 +71,8 @@ fn the_last_seed_is_run() {
     let arguments: [&[&str]; 2] = [&["--seed", &last], &["--first", &last, "--seeds", "1"]];
     for arguments in arguments {
         let output = highwater(&[&["sim", "--json"], arguments].concat());
-        let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert_eq!(said["passed"], 1, "{arguments:?}: {}", text(&output));
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(json["passed"], 1, "{arguments:?}: {}", text(&output));
     }
 }
 
@@ -101,7 +105,7 @@ impl Drop for Folder {
 fn doctor_has_the_documented_keys() {
     let output = highwater(&["doctor", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     for key in [
         "version",
         "kernel",
@@ -121,18 +125,18 @@ fn doctor_has_the_documented_keys() {
         "tools",
         "advice",
     ] {
-        assert!(!said[key].is_null(), "{key}: {said}");
+        assert!(!json[key].is_null(), "{key}: {json}");
     }
-    let sysctls = said["sysctls"].as_array().expect("a list");
+    let sysctls = json["sysctls"].as_array().expect("a list");
     let somaxconn =
         sysctls.iter().find(|sysctl| sysctl["name"] == "net.core.somaxconn").expect("it is listed");
     let real = fs::read_to_string("/proc/sys/net/core/somaxconn").expect("every Linux has it");
     assert_eq!(somaxconn["current"], real.trim());
-    assert!(said["cpu"]["online"].as_array().is_some_and(|cores| !cores.is_empty()), "{said}");
-    for tool in said["tools"].as_array().expect("a list") {
+    assert!(json["cpu"]["online"].as_array().is_some_and(|cores| !cores.is_empty()), "{json}");
+    for tool in json["tools"].as_array().expect("a list") {
         assert_eq!(tool["works"] == true, tool["mend"].is_null(), "{tool}");
     }
-    let has_advice = said["advice"].as_array().is_some_and(|advice| !advice.is_empty());
+    let has_advice = json["advice"].as_array().is_some_and(|advice| !advice.is_empty());
     assert_eq!(highwater(&["doctor", "--check"]).status.code(), Some(i32::from(has_advice)));
 }
 
@@ -240,14 +244,14 @@ fn pgo_refuses_and_strips() {
     let good = "name = \"x\"\n[[server]]\nname = \"a\"\ncommand = [\"a\"]\nready = \"/\"\n";
     fs::write(&plan, good).expect("written");
     let with_record = ["--plan", &plan, "--record", &record];
-    for (more, said) in [
+    for (more, message) in [
         (&load[..], "it has files and no .highwater-pgo, so `pgo run` did not make it"),
         (&with_record, "record.json exists: --resume goes on with it"),
     ] {
         let run = highwater(&[&["pgo", "run", "-p", "nothing", "--out", &out], more].concat());
         assert_eq!(run.status.code(), Some(2), "{}", text(&run));
         // Without a reader of profiles, nothing comes as far as the folder.
-        assert!(text(&run).contains(said) || llvm_tools().is_err(), "{}", text(&run));
+        assert!(text(&run).contains(message) || llvm_tools().is_err(), "{}", text(&run));
     }
     let strip = highwater(&["pgo", "strip", "--out", &out]);
     assert_eq!(strip.status.code(), Some(2), "{}", text(&strip));
@@ -297,10 +301,10 @@ fn pgo_with_a_load_of_ones_own() {
     assert!(text(&done).contains("program: target/pgo/pgo/tiny\n"), "{}", text(&done));
     assert!(folder.0.join("target/pgo/tiny.profdata").is_file());
     let info = highwater(&["pgo", "info", &folder.path("target/pgo/tiny.profdata"), "--json"]);
-    let said: Value = serde_json::from_slice(&info.stdout).expect("JSON");
-    assert!(said["functions"].as_u64().is_some_and(|count| count > 0), "{said}");
+    let json: Value = serde_json::from_slice(&info.stdout).expect("JSON");
+    assert!(json["functions"].as_u64().is_some_and(|count| count > 0), "{json}");
 
-    for (arguments, said) in [
+    for (arguments, message) in [
         (&[][..], "--plan"),
         (&["--plan", "p.toml", "--", "true"], "cannot be used with"),
         (&["--port", "80", "--plan", "p.toml"], "cannot be used with"),
@@ -308,7 +312,7 @@ fn pgo_with_a_load_of_ones_own() {
     ] {
         let refused = pgo(arguments);
         assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
-        assert!(text(&refused).contains(said), "{}", text(&refused));
+        assert!(text(&refused).contains(message), "{}", text(&refused));
     }
 }
 
@@ -345,9 +349,9 @@ fn llvm_tools() -> Result<(), String> {
 fn a_program_says_whether_it_had_a_profile() {
     let program = env!("CARGO_BIN_EXE_highwater");
     let info = highwater(&["pgo", "info", program, "--json"]);
-    let said: Value = serde_json::from_slice(&info.stdout).unwrap_or_default();
+    let json: Value = serde_json::from_slice(&info.stdout).unwrap_or_default();
     assert_eq!(
-        (&said["pgo"], info.status.code()),
+        (&json["pgo"], info.status.code()),
         (&Value::from("none"), Some(1)),
         "{}",
         text(&info)

@@ -151,9 +151,9 @@ mod tests {
         let named = [&two[..], &[("LISTEN_FDNAMES", "web:")]].concat();
         assert_eq!(names(&named), Ok(Some(vec![Some("web".into()), None])));
         for count in ["", "x", "-1", "1025"] {
-            let said = names(&[("LISTEN_FDS", count), ("LISTEN_PID", "42")]).expect_err(count);
+            let message = names(&[("LISTEN_FDS", count), ("LISTEN_PID", "42")]).expect_err(count);
             assert_eq!(
-                said,
+                message,
                 format!("LISTEN_FDS={count:?} is not a number of sockets; use 0 to 1024")
             );
         }
@@ -167,9 +167,9 @@ mod tests {
         let refused = |fd: OwnedFd| {
             let number = fd.as_raw_fd();
             let error = take(number, Some("web".into())).expect_err("it does not listen");
-            let said = error.to_string();
+            let message = error.to_string();
             let named = format!("descriptor {number} (\"web\") of LISTEN_FDS is ");
-            said.strip_prefix(&named).unwrap_or_else(|| panic!("{said}")).to_owned()
+            message.strip_prefix(&named).unwrap_or_else(|| panic!("{message}")).to_owned()
         };
         let datagram = UdpSocket::bind("127.0.0.1:0").expect("there is a port");
         assert!(refused(datagram.into()).starts_with("a datagram socket; pass listening stream"));
@@ -179,8 +179,8 @@ mod tests {
         let at = listener.local_addr().expect("it is bound");
         let connected = TcpStream::connect(at).expect("it listens");
         assert!(refused(connected.into()).starts_with("a socket that does not listen; "));
-        let said = take(99_999, None).expect_err("it is not open").to_string();
-        assert!(said.starts_with("descriptor 99999 of LISTEN_FDS is not open; "), "{said}");
+        let message = take(99_999, None).expect_err("it is not open").to_string();
+        assert!(message.starts_with("descriptor 99999 of LISTEN_FDS is not open; "), "{message}");
     }
 
     /// Purpose: a socket that listens is taken with its address, and drivers know that others wait there, too.

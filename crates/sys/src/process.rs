@@ -155,16 +155,16 @@ mod tests {
             ]);
             tie(&mut command, &[core], End::Ask);
             let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-            let mut said = Vec::new();
+            let mut status = Vec::new();
             let stdout = child.stdout.as_mut().unwrap();
-            while said.iter().filter(|byte| **byte == b'\n').count() < 2 {
+            while status.iter().filter(|byte| **byte == b'\n').count() < 2 {
                 let mut byte = [0];
                 stdout.read_exact(&mut byte).unwrap();
-                said.push(byte[0]);
+                status.push(byte[0]);
             }
-            let said = String::from_utf8(said).unwrap();
-            assert!(said.contains(&format!("Cpus_allowed_list:\t{core}\n")), "{said}");
-            assert!(said.contains("SigBlk:\t0000000000000000\n"), "{said}");
+            let status = String::from_utf8(status).unwrap();
+            assert!(status.contains(&format!("Cpus_allowed_list:\t{core}\n")), "{status}");
+            assert!(status.contains("SigBlk:\t0000000000000000\n"), "{status}");
             child
         })
         .join()

@@ -228,9 +228,12 @@ mod tests {
 
         let error = bind_unix(&path, None, 16).expect_err("somebody listens there");
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
-        let said = error.to_string();
-        assert!(said.starts_with(&format!("cannot listen on unix:{}: ", path.display())), "{said}");
-        assert!(said.ends_with("stop it, or choose another path"), "{said}");
+        let message = error.to_string();
+        assert!(
+            message.starts_with(&format!("cannot listen on unix:{}: ", path.display())),
+            "{message}"
+        );
+        assert!(message.ends_with("stop it, or choose another path"), "{message}");
         UnixStream::connect(&path).expect("it still listens");
         drop((listener, file));
 
@@ -241,8 +244,8 @@ mod tests {
         fs::remove_file(&path).expect("it was left behind");
 
         fs::write(&path, "precious").expect("it can be written");
-        let said = bind_unix(&path, None, 16).expect_err("there is a file").to_string();
-        assert!(said.contains("there is a file that is not a socket"), "{said}");
+        let message = bind_unix(&path, None, 16).expect_err("there is a file").to_string();
+        assert!(message.contains("there is a file that is not a socket"), "{message}");
         assert_eq!(fs::read_to_string(&path).expect("it is untouched"), "precious");
         assert_eq!(directory.names(), [path]);
     }
@@ -289,11 +292,11 @@ mod tests {
     fn bad_paths_are_explained() {
         let directory = Directory::new("bad");
         let long = directory.0.join("x".repeat(120));
-        let said = bind_unix(&long, None, 16).expect_err("it is too long").to_string();
-        assert!(said.ends_with("has 1 to 107 bytes; choose a shorter one"), "{said}");
+        let message = bind_unix(&long, None, 16).expect_err("it is too long").to_string();
+        assert!(message.ends_with("has 1 to 107 bytes; choose a shorter one"), "{message}");
         let absent = directory.0.join("absent/s");
-        let said = bind_unix(&absent, None, 16).expect_err("no directory").to_string();
-        assert!(said.ends_with("make its directory first, or choose another path"), "{said}");
+        let message = bind_unix(&absent, None, 16).expect_err("no directory").to_string();
+        assert!(message.ends_with("make its directory first, or choose another path"), "{message}");
         assert_eq!(directory.names(), [] as [PathBuf; 0]);
     }
 }

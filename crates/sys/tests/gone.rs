@@ -121,11 +121,11 @@ on_each! {
             let second = Output { bytes: vec![0; 100_000], ..Default::default() };
             rig.driver.send(id, second, Then::Keep);
             rig.until_seen(&Seen::Closed(id));
-            let (mut heard, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
+            let (mut received, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
             while let Ok(count @ 1..) = client.read(&mut buffer) {
-                heard.extend_from_slice(&buffer[..count]);
+                received.extend_from_slice(&buffer[..count]);
             }
-            assert!(first.starts_with(&heard));
+            assert!(first.starts_with(&received));
             assert_eq!(rig.accepted().1, id, "R4: the slot is free");
         }
     }

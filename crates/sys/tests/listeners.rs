@@ -167,9 +167,9 @@ on_each! {
         assert!(rig.received(id) == sent, "all bytes, in order");
         rig.send(id, &sent, Then::Close);
         let reading = std::thread::spawn(move || {
-            let mut heard = Vec::new();
-            client.read_to_end(&mut heard).unwrap();
-            heard
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).unwrap();
+            received
         });
         rig.until_seen(&Seen::Closed(id));
         assert!(reading.join().unwrap() == sent, "the answer");

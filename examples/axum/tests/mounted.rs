@@ -348,7 +348,7 @@ fn ask_with_trailers(server: &Server, path: &str, trailers: &str) -> Answer {
 /// content; without those that cannot be trailers. What is taken whole has none, and malformed ones are refused.
 #[test]
 fn trailers_of_requests() {
-    fn said(trailers: &http::HeaderMap) -> String {
+    fn joined(trailers: &http::HeaderMap) -> String {
         let line = |(name, value): (&http::HeaderName, &HeaderValue)| format!("{name}={value:?};");
         trailers.iter().map(line).collect()
     }
@@ -356,12 +356,12 @@ fn trailers_of_requests() {
         while let Some(piece) = body.next().await {
             piece?;
         }
-        Ok(said(&body.take_trailers()))
+        Ok(joined(&body.take_trailers()))
     }
     async fn service(body: axum::body::Body) -> Result<String, http::StatusCode> {
         let content = http_body_util::BodyExt::collect(body).await;
         let content = content.map_err(|_| http::StatusCode::BAD_REQUEST)?;
-        Ok(content.trailers().map(said).unwrap_or_default())
+        Ok(content.trailers().map(joined).unwrap_or_default())
     }
     let app = || {
         let service = axum::Router::new().route("/x", axum::routing::post(service));

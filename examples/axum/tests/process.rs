@@ -31,12 +31,12 @@ impl Example {
         panic!("it does not end");
     }
 
-    fn said(&mut self) -> String {
-        let mut said = String::new();
+    fn output(&mut self) -> String {
+        let mut output = String::new();
         let (out, err) = (self.0.stdout.take(), self.0.stderr.take());
-        out.expect("it is piped").read_to_string(&mut said).expect("it is text");
-        err.expect("it is piped").read_to_string(&mut said).expect("it is text");
-        said
+        out.expect("it is piped").read_to_string(&mut output).expect("it is text");
+        err.expect("it is piped").read_to_string(&mut output).expect("it is text");
+        output
     }
 }
 
@@ -84,9 +84,9 @@ fn environment_and_signals() {
     let killed = Command::new("kill").arg(example.0.id().to_string()).status();
     assert!(killed.expect("`kill` is there").success());
     assert!(example.end().success());
-    let said = example.said();
-    assert!(said.contains("workers=3"), "{said}");
-    assert!(said.contains("stopping"), "{said}");
+    let output = example.output();
+    assert!(output.contains("workers=3"), "{output}");
+    assert!(output.contains("stopping"), "{output}");
 }
 
 /// Purpose: a further signal ends a drain that would wait for an endless answer.
@@ -112,8 +112,8 @@ fn second_signal() {
 fn mistakes_in_the_environment() {
     let mut example = Example::start(free(), &[("HIGHWATER_WORKERS", "many")]);
     assert!(!example.end().success());
-    let said = example.said();
-    assert!(said.contains("HIGHWATER_WORKERS") && said.contains("many"), "{said}");
+    let output = example.output();
+    assert!(output.contains("HIGHWATER_WORKERS") && output.contains("many"), "{output}");
 }
 
 /// Purpose: a second application on one machine starts although the first has the metrics' usual port.

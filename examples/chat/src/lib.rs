@@ -146,12 +146,12 @@ mod tests {
             let join = |room: usize| chat.join(room.to_string(), &socket);
             let members: Vec<_> = (0..ROOMS_MAX).map(join).collect();
             assert!(members.iter().all(Result::is_ok));
-            let said = format!("{} {}", join(ROOMS_MAX).is_ok(), join(0).is_ok());
-            socket.send(said).await
+            let answer = format!("{} {}", join(ROOMS_MAX).is_ok(), join(0).is_ok());
+            socket.send(answer).await
         };
         let client = Client::new(Router::new().get("/", websocket(full)));
-        let said = client.websocket("/").recv().expect("it is open");
-        assert_eq!(said.as_text(), Some("false true"));
+        let answer = client.websocket("/").recv().expect("it is open");
+        assert_eq!(answer.as_text(), Some("false true"));
     }
 
     /// Purpose: an empty room is no room, so that names cannot pile up.

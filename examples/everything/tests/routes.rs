@@ -388,15 +388,18 @@ fn what_lasts() {
         let mut stream = std::net::TcpStream::connect(all.process.address).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("it is open");
         write!(stream, "GET /events HTTP/1.1\r\nHost: h\r\n{field}\r\n").expect("it is open");
-        let mut heard = String::new();
+        let mut received = String::new();
         let mut piece = [0; 1024];
-        while !heard.contains("\n\n") || !heard.contains(&format!("data: {first}\n")) {
+        while !received.contains("\n\n") || !received.contains(&format!("data: {first}\n")) {
             let length = stream.read(&mut piece).expect("it goes on");
-            assert!(length > 0, "{heard}");
-            heard.push_str(&String::from_utf8_lossy(&piece[..length]));
+            assert!(length > 0, "{received}");
+            received.push_str(&String::from_utf8_lossy(&piece[..length]));
         }
-        assert!(heard.to_ascii_lowercase().contains("content-type: text/event-stream"), "{heard}");
-        assert!(heard.contains(&format!("id: {first}\n")), "{heard}");
+        assert!(
+            received.to_ascii_lowercase().contains("content-type: text/event-stream"),
+            "{received}"
+        );
+        assert!(received.contains(&format!("id: {first}\n")), "{received}");
     }
     assert_eq!(all.get("/ws", "").status, 426);
     let mut stream = std::net::TcpStream::connect(all.process.address).expect("it listens");
@@ -405,14 +408,14 @@ fn what_lasts() {
     write!(stream, "GET /ws HTTP/1.1\r\nHost: h\r\n{upgrade}\r\n\r\n").expect("it is open");
     // "hi", masked with zeros.
     stream.write_all(&[0x81, 0x82, 0, 0, 0, 0, b'h', b'i']).expect("it is open");
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut piece = [0; 1024];
-    while !heard.ends_with(&[0x81, 2, b'h', b'i']) {
+    while !received.ends_with(&[0x81, 2, b'h', b'i']) {
         let length = stream.read(&mut piece).expect("it goes on");
-        assert!(length > 0, "{}", String::from_utf8_lossy(&heard));
-        heard.extend_from_slice(&piece[..length]);
+        assert!(length > 0, "{}", String::from_utf8_lossy(&received));
+        received.extend_from_slice(&piece[..length]);
     }
-    assert!(heard.starts_with(b"HTTP/1.1 101"));
+    assert!(received.starts_with(b"HTTP/1.1 101"));
 }
 
 /// Purpose: what the document says is what the routes do, for whatever a client may send.

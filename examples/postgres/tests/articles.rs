@@ -11,8 +11,8 @@ use highwater_testkit::{Client, eventually, request};
 fn url() -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/postgres.sh");
     let output = Command::new(script).arg("start").output().expect("the script starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "no Postgres to test with: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "no Postgres to test with: {stderr}");
     let url = String::from_utf8(output.stdout).expect("a URL").trim().to_owned();
     format!("{url}?application_name=highwater-example")
 }

@@ -59,19 +59,19 @@ async fn save(State(pictures): State<Pictures>, form: Multipart) -> Result<Creat
         MultipartLimits { parts_max: 4, part_bytes_max: PICTURE_BYTES_MAX, ..Default::default() };
     let mut form = form.limits(limits);
     let mut saved = Saved::default();
-    let mut told = String::new();
+    let mut lines = String::new();
     while let Some(part) = form.next_part().await? {
         let name = pictures.name();
         let path = pictures.folder.join(&name);
         let bytes = part.save(&path).await?; // Removes its own file if it fails.
         saved.paths.push(path);
-        told.push_str(&format!("{name}: {bytes} bytes\n"));
+        lines.push_str(&format!("{name}: {bytes} bytes\n"));
     }
-    if told.is_empty() {
+    if lines.is_empty() {
         return Err(Error::unprocessable("there is no picture in the form"));
     }
     saved.paths.clear();
-    Ok(Created(told))
+    Ok(Created(lines))
 }
 
 fn main() -> Result<(), ServerError> {

@@ -208,9 +208,10 @@ fn pictures_are_saved_within_limits() {
         client.set_header("content-type", "multipart/form-data; boundary=b");
         let saved = client.post("/pictures", form_of(1 << 20));
         assert_eq!(saved.status, 201);
-        let told: Vec<_> = saved.text().lines().filter_map(|line| line.split_once(": ")).collect();
-        assert_eq!((told.len(), told[0].1, told[1].1), (2, "4 bytes", "1048576 bytes"));
-        assert_eq!(std::fs::read(folder.path().join(told[0].0)).expect("it is there"), b"root");
+        let saved_as: Vec<_> =
+            saved.text().lines().filter_map(|line| line.split_once(": ")).collect();
+        assert_eq!((saved_as.len(), saved_as[0].1, saved_as[1].1), (2, "4 bytes", "1048576 bytes"));
+        assert_eq!(std::fs::read(folder.path().join(saved_as[0].0)).expect("it is there"), b"root");
         assert_eq!(client.post("/pictures", form_of((1 << 20) + 1)).status, 413);
         assert_eq!(client.post("/pictures", "--b--\r\n").status, 422);
         assert_eq!(files(), 2 * start);

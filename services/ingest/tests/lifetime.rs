@@ -218,7 +218,7 @@ fn a_directory_that_is_moved_away() {
         }
         process.signal("TERM");
         assert_eq!(process.wait().code(), Some(1), "{ack}");
-        let said = process.said();
+        let said = process.log();
         let at_once: Vec<&str> =
             said.lines().filter(|line| line.contains("the journal has failed")).collect();
         assert_eq!(at_once.len(), 1, "{ack}: once, while it serves: {said}");
@@ -271,7 +271,7 @@ fn records_that_wait_are_counted_at_the_end() {
         }
         process.signal("TERM");
         assert!(process.wait().success());
-        let said = process.said();
+        let said = process.log();
         assert_eq!(said.contains(WAIT), records > 0, "{said}");
     }
 }

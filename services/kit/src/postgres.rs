@@ -61,8 +61,9 @@ pub fn is_refusal(error: &Error) -> bool {
 /// Whether the connection is of no use any more.
 pub fn is_broken_connection(error: &Error) -> bool {
     let io = error::Error::source(error).is_some_and(|source| source.is::<io::Error>());
-    let said = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::IDLE_SESSION_TIMEOUT];
-    error.is_closed() || io || error.code().is_some_and(|code| said.contains(code))
+    let closing =
+        [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::IDLE_SESSION_TIMEOUT];
+    error.is_closed() || io || error.code().is_some_and(|code| closing.contains(code))
 }
 
 /// The innermost reason: the client's own words ("db error") say little.

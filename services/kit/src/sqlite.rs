@@ -72,16 +72,16 @@ pub fn use_write_ahead_log(
     Ok(connection.pragma_update(None, "synchronous", synchronous)?)
 }
 
-/// A file, as messages about it have it.
+/// What messages say about a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'p> {
+pub struct ErrorContext<'p> {
     /// Where it is.
     pub path: &'p Path,
     /// A further remedy for a damaged file, from a comma on; may be empty.
     pub remedy: &'static str,
 }
 
-impl Told<'_> {
+impl ErrorContext<'_> {
     /// Refuses a damaged file.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Told<'_> {
 
     /// The sentence about a damaged file.
     pub fn damaged(self, what: &str) -> String {
-        let Told { path, remedy } = self;
+        let ErrorContext { path, remedy } = self;
         let path = path.display();
         format!(
             "{path} is damaged: {what}; restore it from a backup, or recover with `sqlite3 {path} .recover`{remedy}"

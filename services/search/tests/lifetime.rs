@@ -119,7 +119,7 @@ fn sigterm_finishes_large_answers() {
     }
     // Once the last of them has its first byte, all have been read.
     for client in &mut clients {
-        assert!(client.hear().expect("an answer begins"));
+        assert!(client.read_more().expect("an answer begins"));
     }
     service.signal("TERM");
     service.wait_for(|line| line.contains(" stopping "));

@@ -10,7 +10,7 @@ use serde_json::Value;
 use service::command;
 
 /// What the service says from its start until SIGTERM has ended it, line by line.
-fn said(flags: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
+fn lines_of(flags: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     let data = tempfile::tempdir().expect("a temporary directory");
     let data = data.path().to_str().expect("a plain name");
     let own = [
@@ -56,7 +56,7 @@ fn is_time(text: &str) -> bool {
 #[test]
 fn text_is_for_people() {
     for flags in [&[][..], &["--log", "text"]] {
-        let lines = said(flags, &[]);
+        let lines = lines_of(flags, &[]);
         for line in &lines {
             let (time, rest) = line.split_at_checked(24).unwrap_or_default();
             assert!(is_time(time), "{lines:#?}");
@@ -74,8 +74,8 @@ fn text_is_for_people() {
 /// Purpose: JSON is an object a line with the same in it, numbers as numbers; from a flag or a variable.
 #[test]
 fn json_is_for_machines() {
-    let by_flag = said(&["--log", "json"], &[]);
-    let by_variable = said(&[], &[("HIGHWATER_LOG", "json")]);
+    let by_flag = lines_of(&["--log", "json"], &[]);
+    let by_variable = lines_of(&[], &[("HIGHWATER_LOG", "json")]);
     for lines in [by_flag, by_variable] {
         let parse = |line: &String| serde_json::from_str::<Value>(line);
         let events: Vec<Value> = lines
@@ -99,5 +99,5 @@ fn json_is_for_machines() {
 /// Purpose: off is off, from the first line to the last.
 #[test]
 fn off_says_nothing() {
-    assert_eq!(said(&["--log", "off"], &[]), Vec::<String>::new());
+    assert_eq!(lines_of(&["--log", "off"], &[]), Vec::<String>::new());
 }

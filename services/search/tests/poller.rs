@@ -213,7 +213,7 @@ fn body_limit_is_exact() {
 fn silence_times_out() {
     let feed = generate(40, 1);
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", feed.len());
-    for said in [
+    for sent in [
         "".to_owned(),
         "HTTP/1.1 200 OK\r\nContent-".to_owned(),
         head.clone(),
@@ -221,7 +221,7 @@ fn silence_times_out() {
     ] {
         let (done, wait) = mpsc::channel::<()>();
         let silent: Act = Box::new(move |stream| {
-            let _ = stream.write_all(said.as_bytes());
+            let _ = stream.write_all(sent.as_bytes());
             let _ = wait.recv();
         });
         let (outcome, _) =
@@ -335,12 +335,12 @@ fn a_304_does_not_keep_what_others_have_seen() {
     let catalog = Arc::new(Catalog::open(Box::new(store), EVENTS_MAX).expect("nothing to load"));
     let short = Duration::from_millis(1);
     let settings = Settings { interval: short, retry_base: short, ..settings(&url) };
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let listener = Box::new(move |report: &Report<'_>| {
-        let _ = tell.send(report.outcome.name()); // The test may have heard enough.
+        let _ = sender.send(report.outcome.name()); // The test may have heard enough.
     });
     let poller = Poller::start(settings, Arc::clone(&catalog), listener).expect("it starts");
-    let outcomes: Vec<&str> = told.iter().take(4).collect();
+    let outcomes: Vec<&str> = receiver.iter().take(4).collect();
     assert_eq!(outcomes, ["ok", "failed", "not_modified", "ok"]);
     let conditional: Vec<bool> =
         heads.iter().take(4).map(|head| head.to_lowercase().contains("if-none-match")).collect();
@@ -422,10 +422,10 @@ fn thread_polls_and_reports() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let store = Embedded::open(directory.path()).expect("a new store");
     let catalog = Arc::new(Catalog::open(Box::new(store), EVENTS_MAX).expect("nothing to load"));
-    let (told, reports) = mpsc::channel();
+    let (sender, reports) = mpsc::channel();
     let listener = Box::new(move |report: &Report<'_>| {
         let named = report.outcome.feed().map(|feed| feed.named.clone()).unwrap_or_default();
-        let _ = told.send((report.outcome.name(), report.version, report.events, named));
+        let _ = sender.send((report.outcome.name(), report.version, report.events, named));
     });
     let settings = Settings { retry_base: Duration::from_millis(1), ..settings(&url) };
     let poller = Poller::start(settings, Arc::clone(&catalog), listener).expect("a thread");

@@ -22,8 +22,8 @@ fn server() -> &'static str {
     URL.get_or_init(|| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/postgres.sh");
         let output = Command::new(script).arg("start").output().expect("the script starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "no Postgres to test with: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "no Postgres to test with: {stderr}");
         String::from_utf8(output.stdout).expect("a URL").trim().to_owned()
     })
 }

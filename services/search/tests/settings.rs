@@ -36,10 +36,10 @@ fn wrong_settings() {
         (&["--demo", "--provider-ca=ca.pem"], &[], &["--provider-ca", "ca.pem", "leave one"]),
         (&["provider", "--fail-rate=2"], &[], &["--fail-rate", "2", "0 to 1"]),
     ];
-    for (args, variables, said) in cases {
+    for (args, variables, words) in cases {
         let (status, text) = run(args, variables);
         assert_eq!(status, Some(2), "{args:?} {variables:?}: {text}");
-        for word in said {
+        for word in words {
             assert!(text.contains(word), "{args:?} {variables:?}: no {word:?} in {text}");
         }
     }
@@ -99,14 +99,14 @@ fn unusable_machine() {
 /// Purpose: help and version are asked for, not mistakes.
 #[test]
 fn help_and_version() {
-    for (args, said) in [
+    for (args, text) in [
         (&["--help"][..], "highwater-search provider --delay"),
         (&["--version"], env!("CARGO_PKG_VERSION")),
         (&["provider", "--help"], "--truncate-rate"),
     ] {
         let output = command(args).output().expect("the binary starts");
         assert!(output.status.success());
-        assert!(String::from_utf8_lossy(&output.stdout).contains(said), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(text), "{args:?}");
     }
 }
 

@@ -199,7 +199,7 @@ fn a_torn_queue() {
     std::fs::File::options().append(true).open(newest).and_then(torn).expect("it can be written");
     for opening in 0..2 {
         let service = todos(directory.path(), &[]);
-        assert_eq!(service.said().contains("was repaired"), opening == 0, "{}", service.said());
+        assert_eq!(service.log().contains("was repaired"), opening == 0, "{}", service.log());
         assert_eq!(service.metric("todos_queue_depth"), 0.0);
         let unknown = "/todos/0193b2f0-0000-7000-8000-000000000000";
         assert_eq!(service.connect().call("DELETE", unknown, &mine, "").status, 404);
@@ -245,8 +245,8 @@ fn a_start_that_waits() {
     assert!(said.contains("not_now") && said.contains("left=1"), "{said}");
     waits.signal("TERM");
     let status = waits.ends_within(std::time::Duration::from_secs(10)).expect("it ends");
-    assert!(status.success(), "{status}: {}", waits.said());
-    assert!(!waits.said().contains(" serving "), "{}", waits.said());
+    assert!(status.success(), "{status}: {}", waits.log());
+    assert!(!waits.log().contains(" serving "), "{}", waits.log());
     change("DROP TRIGGER refuse");
     assert_eq!(titles(&todos(directory.path(), &[])), ["queued"]);
 }
@@ -294,7 +294,7 @@ fn the_bound_of_todos() {
     service.stop();
 
     let service = todos(directory.path(), &["--todos-max=4"]);
-    assert!(service.said().contains("--todos-max"), "{}", service.said());
+    assert!(service.log().contains("--todos-max"), "{}", service.log());
     let mut client = service.connect();
     let delete_one = || {
         let list = service.get("/todos?limit=1").json();

@@ -178,8 +178,8 @@ impl Asker {
                 deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
             stream.set_read_timeout(Some(left)).and_then(|()| stream.set_write_timeout(Some(left)))
         };
-        let said = limit(&stream).and_then(|()| stream.write_all(&question.request));
-        said.map_err(|error| error.to_string())?;
+        let written = limit(&stream).and_then(|()| stream.write_all(&question.request));
+        written.map_err(|error| error.to_string())?;
         let mut answer = Answer::new(question);
         let mut buffer = vec![0; 64 * 1024];
         let end = loop {

@@ -23,7 +23,7 @@ pub(super) fn read(
     let json = json.flatten();
     let mut found = BTreeMap::new();
     for (name, figure) in figures {
-        let said = match &figure.pattern {
+        let value = match &figure.pattern {
             Some(pattern) => by_pattern(&put(pattern, words), figure.unit, output)?,
             None => json.as_ref().and_then(|json| by_keys(json, &figure.json)).map(|value| {
                 let unit = if name.ends_with("_us") { figure.unit } else { None };
@@ -32,7 +32,7 @@ pub(super) fn read(
         };
         let times = figure.times.as_ref().map_or(Ok(1.0), |times| put(times, words).parse());
         let times = times.map_err(|error| format!("{name}: times: {error}"))?;
-        let value = said.map(|value| value * times).or(figure.absent).ok_or_else(|| {
+        let value = value.map(|value| value * times).or(figure.absent).ok_or_else(|| {
             let place = figure.pattern.clone().unwrap_or_else(|| figure.json.join(" + "));
             format!("its output has no {name} ({place}): {}", end_of(output))
         })?;
@@ -165,7 +165,7 @@ mod tests {
     /// Purpose: a figure that is missing or not a number is reported with its name and the program's output.
     #[test]
     fn what_is_missing() {
-        for (text, output, said) in [
+        for (text, output, message) in [
             (
                 "requests = { json = [\"ok\"] }",
                 "{\"ok\": \"7\"}",
@@ -179,7 +179,7 @@ mod tests {
             ("requests = { pattern = '(.*) sent' }", "NaN sent", "NaN as requests"),
         ] {
             let problem = read(&figures(text), &BTreeMap::new(), output).expect_err(output);
-            assert!(problem.contains(said), "{problem}");
+            assert!(problem.contains(message), "{problem}");
         }
     }
 }

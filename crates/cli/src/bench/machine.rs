@@ -28,7 +28,7 @@ pub(super) fn describe(plan: &Plan, cpus: &Cpus, network: &str, seed: u64) -> Va
         "client_cpus": show_cpus(&cpus.client),
         "machine": machine(),
         "commit": git(&["rev-parse", "HEAD"]),
-        "changed": git(&["status", "--porcelain", "--untracked-files=no"]).map(|said| !said.is_empty()),
+        "changed": git(&["status", "--porcelain", "--untracked-files=no"]).map(|changes| !changes.is_empty()),
         "highwater": env!("CARGO_PKG_VERSION"),
         "client_sha256": own.and_then(|path| digest(&path)),
         "servers": servers,
@@ -146,8 +146,8 @@ fn read(path: &str) -> String {
 
 /// Git's state of the current folder; `None` if it is not a work tree.
 fn git(arguments: &[&str]) -> Option<String> {
-    let said = Command::new("git").args(arguments).output().ok()?;
-    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+    let output = Command::new("git").args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// SHA-256 of a program, so that a record identifies the exact binary.

@@ -161,8 +161,8 @@ impl Network {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-        Err(format!("{name} for the {}'s side: {said}: {REMEDY}", side.name()))
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+        Err(format!("{name} for the {}'s side: {stderr}: {REMEDY}", side.name()))
     }
 }
 

@@ -107,8 +107,8 @@ impl ProgramRun<'_> {
         let mut command: Vec<String> =
             program.command.iter().map(|text| plan::put(text, &words)).collect();
         command[0] = path.to_string_lossy().into_owned();
-        let said = self.start(&command, &words).map_err(Failed::NotStarted)?;
-        let (mut supervisor, stdout, stderr) = said;
+        let started = self.start(&command, &words).map_err(Failed::NotStarted)?;
+        let (mut supervisor, stdout, stderr) = started;
         let status = self.wait(&mut supervisor, &[&stdout, &stderr])?;
         let output = text_of(&stdout);
         let (output, used) = match output.trim_end().rsplit_once('\n') {
@@ -145,7 +145,7 @@ impl ProgramRun<'_> {
     }
 
     /// How it ended.
-    fn wait(&self, supervisor: &mut Supervisor, said: &[&File]) -> Result<ExitStatus, Failed> {
+    fn wait(&self, supervisor: &mut Supervisor, outputs: &[&File]) -> Result<ExitStatus, Failed> {
         let limit = self.cell.duration(self.plan).0 + self.program.within.0;
         let deadline = Instant::now() + limit;
         loop {
@@ -156,7 +156,7 @@ impl ProgramRun<'_> {
                 return Err(Failed::Interrupted);
             }
             let size = |file: &&File| file.metadata().map_or(0, |file| file.len());
-            if said.iter().map(size).sum::<u64>() > OUTPUT_MAX {
+            if outputs.iter().map(size).sum::<u64>() > OUTPUT_MAX {
                 return Err(Failed::Void(format!("it printed more than {OUTPUT_MAX} bytes")));
             }
             if Instant::now() >= deadline {

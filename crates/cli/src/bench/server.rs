@@ -109,8 +109,8 @@ impl Running {
         let deadline = Instant::now() + plan.ready_within.0;
         loop {
             if let Some(status) = self.ended() {
-                let said = self.said();
-                return Err(format!("it ended before it was ready ({}): {said}", show(status)));
+                let output = self.output();
+                return Err(format!("it ended before it was ready ({}): {output}", show(status)));
             }
             let problem = match Asker::new(&self.network, self.port).ask(&question) {
                 Err(problem) => problem,
@@ -122,7 +122,7 @@ impl Running {
                 return Err(format!(
                     "not ready within {:?}: {problem}; {}",
                     plan.ready_within.0,
-                    self.said()
+                    self.output()
                 ));
             }
             if is_over() {
@@ -151,11 +151,15 @@ impl Running {
     /// Its end as a reason, if it ended.
     pub(super) fn death(&mut self) -> Option<String> {
         let status = self.ended()?;
-        Some(format!("the server ended while it was measured ({}): {}", show(status), self.said()))
+        Some(format!(
+            "the server ended while it was measured ({}): {}",
+            show(status),
+            self.output()
+        ))
     }
 
     /// The end of its output.
-    fn said(&mut self) -> String {
+    fn output(&mut self) -> String {
         let mut text = Vec::new();
         let end = self.stderr.seek(SeekFrom::End(0)).unwrap_or(0);
         let from = SeekFrom::Start(end.saturating_sub(SAID_MAX.unsigned_abs()));

@@ -31,16 +31,16 @@ struct Kept {
     supervisor: Supervisor,
     has_started: bool,
     /// The last line that its start has printed.
-    said: String,
+    output: String,
     stderr: File,
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
         if !self.supervisor.end() && self.has_started {
-            let said = end_of(&text_of(&self.stderr));
+            let output = end_of(&text_of(&self.stderr));
             super::complain(&format!(
-                "service {}: its stop command failed, and its processes were ended: {said}",
+                "service {}: its stop command failed, and its processes were ended: {output}",
                 self.name
             ));
         }
@@ -72,7 +72,7 @@ impl Services {
     /// The address of each service, by the word that it replaces.
     pub(super) fn words(&self) -> BTreeMap<String, String> {
         let word = |(name, kept): (&String, &Result<Kept, String>)| {
-            Some((format!("service.{name}"), kept.as_ref().ok()?.said.clone()))
+            Some((format!("service.{name}"), kept.as_ref().ok()?.output.clone()))
         };
         self.all.iter().filter_map(word).collect()
     }
@@ -140,14 +140,14 @@ fn start(
     let (stdout, stderr) = supervisor::into_files(supervisor.envs(&service.env))?;
     let supervisor = Supervisor::start(&mut supervisor, (network, Side::Server))?;
     let name = service.name.clone();
-    let mut kept = Kept { name, supervisor, has_started: false, said: String::new(), stderr };
+    let mut kept = Kept { name, supervisor, has_started: false, output: String::new(), stderr };
     let deadline = Instant::now() + service.within.0 + SLACK;
     loop {
         let ended = kept.supervisor.ended();
-        let said = text_of(&stdout);
-        if let Some((said, _)) = said.split_once(supervisor::STARTED) {
+        let output = text_of(&stdout);
+        if let Some((output, _)) = output.split_once(supervisor::STARTED) {
             kept.has_started = true;
-            kept.said = said.trim().lines().last().unwrap_or_default().trim().to_owned();
+            kept.output = output.trim().lines().last().unwrap_or_default().trim().to_owned();
             return Ok(kept);
         }
         // The supervisor ends a start that takes too long, and reports no status of it then.
@@ -158,7 +158,7 @@ fn start(
             _ => format!("it did not start within {:?}", service.within.0),
         };
         if !problem.is_empty() {
-            return Err(format!("{problem}: {}", end_of(&(said + &text_of(&kept.stderr)))));
+            return Err(format!("{problem}: {}", end_of(&(output + &text_of(&kept.stderr)))));
         }
         if is_over() {
             return Err(INTERRUPTED.to_owned());

@@ -179,9 +179,9 @@ fn keep(args: &Args) -> Result<u8, String> {
     let began = Instant::now();
     let server = begin(&args.command, &cpus, stdout)?.id();
     let has_ended = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&has_ended);
+    let flag = Arc::clone(&has_ended);
     let report = args.report.then_some(began);
-    let waiter = std::thread::spawn(move || wait(server, &told, report));
+    let waiter = std::thread::spawn(move || wait(server, &flag, report));
     // Until SIGTERM: the waiter ends the process if the server ends first.
     signals.wait().map_err(|error| format!("waiting for a signal: {error}"))?;
     // It may have ended meanwhile.

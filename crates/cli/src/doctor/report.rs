@@ -88,7 +88,7 @@ fn wrapped(text: &str, indent: usize) -> String {
 
 pub(super) fn json(found: &Found) {
     let Found { machine, gate, .. } = found;
-    let said = json!({
+    let document = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "kernel": machine.kernel,
         "kernel_features": found.kernel,
@@ -108,7 +108,7 @@ pub(super) fn json(found: &Found) {
         "tools": found.tools,
         "advice": found.advice().iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
-    say!("{said}");
+    say!("{document}");
 }
 
 #[cfg(test)]

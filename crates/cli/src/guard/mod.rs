@@ -189,8 +189,8 @@ impl Guard {
 
 /// Logs a change of the source's state, once.
 fn log_source(state: &State, limit: u32) {
-    if let State::Bad(trouble) = state {
-        rate_limited!(WARN, trouble = %trouble, limit, "the source is in trouble, the limit stays");
+    if let State::Bad(error) = state {
+        rate_limited!(WARN, error = %error, limit, "the source is in trouble, the limit stays");
     } else {
         tracing::info!(state = %state, limit, "the source answers");
     }

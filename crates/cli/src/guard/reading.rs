@@ -1,7 +1,7 @@
 //! What does a source report about the server, and is the report plausible?
 //!
 //! Turns a page of metrics or the answer to a Prometheus query into a [`Reading`], or into the
-//! [`Trouble`] with it. It judges each answer alone. `policy/` finds what only several answers
+//! [`SourceError`] with it. It judges each answer alone. `policy/` finds what only several answers
 //! can show (a counter that was reset or stands still).
 //!
 //! Pure: text in, a value out. A number that is negative, infinite or not a number is never passed
@@ -47,7 +47,7 @@ pub(crate) struct Timed {
 
 /// What is wrong with a source. The texts are for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum SourceError {
     /// It did not answer, or refused to.
     Silent(String),
     /// Its answer is not a metrics page, or not a number.
@@ -62,7 +62,7 @@ pub(crate) enum Trouble {
     Absurd(String),
 }
 
-impl Trouble {
+impl SourceError {
     /// Its name in metrics and JSON.
     pub(crate) fn name(&self) -> &'static str {
         self.parts().0
@@ -70,17 +70,17 @@ impl Trouble {
 
     fn parts(&self) -> (&'static str, &str) {
         match self {
-            Trouble::Silent(why) => ("silent", why),
-            Trouble::Wrong(why) => ("wrong", why),
-            Trouble::Missing(why) => ("missing", why),
-            Trouble::Reset(why) => ("reset", why),
-            Trouble::Stale(why) => ("stale", why),
-            Trouble::Absurd(why) => ("absurd", why),
+            SourceError::Silent(why) => ("silent", why),
+            SourceError::Wrong(why) => ("wrong", why),
+            SourceError::Missing(why) => ("missing", why),
+            SourceError::Reset(why) => ("reset", why),
+            SourceError::Stale(why) => ("stale", why),
+            SourceError::Absurd(why) => ("absurd", why),
         }
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, why) = self.parts();
         write!(f, "{name}: {why}")
@@ -113,7 +113,7 @@ const LATENCY: &str = "http_request_duration_seconds";
 
 /// Reads a page of metrics. `wanted` is the counter of completed requests; without it, the first of
 /// [`COUNTERS`] on the page is used.
-pub(crate) fn page(text: &str, wanted: Option<&Selector>) -> Result<Reading, Trouble> {
+pub(crate) fn page(text: &str, wanted: Option<&Selector>) -> Result<Reading, SourceError> {
     let candidates: Vec<Selector> = match wanted {
         Some(selector) => vec![selector.clone()],
         None => COUNTERS.iter().map(|name| Selector::named(name)).collect(),
@@ -122,7 +122,7 @@ pub(crate) fn page(text: &str, wanted: Option<&Selector>) -> Result<Reading, Tro
     let Some((counter, completed)) =
         candidates.iter().zip(found).find_map(|(selector, sum)| Some((selector, sum?)))
     else {
-        return Err(Trouble::Missing(absent(wanted)));
+        return Err(SourceError::Missing(absent(wanted)));
     };
     let base = counter.name().strip_suffix("_seconds_count").map(|base| format!("{base}_seconds"));
     let latency = match base {
@@ -150,8 +150,8 @@ pub(crate) fn page(text: &str, wanted: Option<&Selector>) -> Result<Reading, Tro
     }))
 }
 
-fn sums(text: &str, selectors: &[Selector]) -> Result<Vec<Option<Sum>>, Trouble> {
-    text::sums(text, selectors).map_err(|malformed| Trouble::Wrong(malformed.to_string()))
+fn sums(text: &str, selectors: &[Selector]) -> Result<Vec<Option<Sum>>, SourceError> {
+    text::sums(text, selectors).map_err(|malformed| SourceError::Wrong(malformed.to_string()))
 }
 
 fn absent(wanted: Option<&Selector>) -> String {
@@ -166,38 +166,44 @@ fn timed(seconds: Option<f64>, count: Option<f64>) -> Option<Timed> {
 }
 
 /// A valid value of a counter.
-fn counted(name: &str, value: f64) -> Result<f64, Trouble> {
+fn counted(name: &str, value: f64) -> Result<f64, SourceError> {
     if value.is_finite() && value >= 0.0 {
         Ok(value)
     } else {
-        Err(Trouble::Wrong(format!("{name} is {value}; it must be a number from 0 on")))
+        Err(SourceError::Wrong(format!("{name} is {value}; it must be a number from 0 on")))
     }
 }
 
 /// Reads Prometheus's answer to an instant query: one number, a rate.
-pub(crate) fn query(text: &str) -> Result<Reading, Trouble> {
-    let answer: Value = serde_json::from_str(text)
-        .map_err(|error| Trouble::Wrong(format!("not the JSON of Prometheus's API: {error}")))?;
+pub(crate) fn query(text: &str) -> Result<Reading, SourceError> {
+    let answer: Value = serde_json::from_str(text).map_err(|error| {
+        SourceError::Wrong(format!("not the JSON of Prometheus's API: {error}"))
+    })?;
     if answer["status"] != "success" {
-        let said = answer["error"].as_str().unwrap_or("not the JSON of Prometheus's API");
-        return Err(Trouble::Wrong(said.to_owned()));
+        let reason = answer["error"].as_str().unwrap_or("not the JSON of Prometheus's API");
+        return Err(SourceError::Wrong(reason.to_owned()));
     }
     let (kind, result) = (&answer["data"]["resultType"], &answer["data"]["result"]);
     let sample = match (kind.as_str(), result.as_array().map(Vec::as_slice)) {
         (Some("vector"), Some([])) => {
-            return Err(Trouble::Missing("the query has no result".to_owned()));
+            return Err(SourceError::Missing("the query has no result".to_owned()));
         }
         (Some("vector"), Some([only])) => &only["value"][1],
         (Some("vector"), Some(several)) => {
             let count = several.len();
             let text = format!("the query has {count} results; write sum(…) around it");
-            return Err(Trouble::Wrong(text));
+            return Err(SourceError::Wrong(text));
         }
         (Some("scalar"), Some([_, value])) => value,
-        _ => return Err(Trouble::Wrong(format!("the query's result is a {kind}, not a number"))),
+        _ => {
+            return Err(SourceError::Wrong(format!(
+                "the query's result is a {kind}, not a number"
+            )));
+        }
     };
     let value = sample.as_str().and_then(|text| text.parse().ok());
-    let value = value.ok_or_else(|| Trouble::Wrong(format!("the query's result is {sample}")))?;
+    let value =
+        value.ok_or_else(|| SourceError::Wrong(format!("the query's result is {sample}")))?;
     counted("the query's result", value).map(Reading::Rate)
 }
 
@@ -205,7 +211,7 @@ pub(crate) fn query(text: &str) -> Result<Reading, Trouble> {
 mod tests {
     use super::*;
 
-    fn totals(text: &str, metric: Option<&str>) -> Result<Totals, Trouble> {
+    fn totals(text: &str, metric: Option<&str>) -> Result<Totals, SourceError> {
         let metric = metric.map(|metric| metric.parse().expect("a selector"));
         match page(text, metric.as_ref())? {
             Reading::Totals(totals) => Ok(totals),

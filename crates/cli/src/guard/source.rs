@@ -14,7 +14,7 @@ use highwater_sys::clock;
 use ureq::Agent;
 use ureq::http::{StatusCode, Uri};
 
-use super::reading::{self, Reading, Trouble};
+use super::reading::{self, Reading, SourceError};
 use crate::scrape::text::Selector;
 use crate::scrape::{self, Failure, Shown};
 
@@ -76,7 +76,7 @@ fn encoded(query: &str) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) at: Instant,
-    pub(crate) said: Result<Reading, Trouble>,
+    pub(crate) result: Result<Reading, SourceError>,
 }
 
 /// Asks `source` every `interval`, the first time at once, until the receiver is dropped.
@@ -85,28 +85,28 @@ pub(crate) struct Answer {
 /// The system cannot start another thread.
 pub(crate) fn watch(source: Source, interval: Duration) -> io::Result<Receiver<Answer>> {
     // One answer waits at most; the guard's turns are far shorter than any interval.
-    let (tell, told) = mpsc::sync_channel(1);
+    let (sender, receiver) = mpsc::sync_channel(1);
     let agent = scrape::agent(CALLED);
     thread::Builder::new().name("guard-source".to_owned()).spawn(move || {
         loop {
             let began = clock::monotonic();
-            let said = ask(&agent, &source);
+            let result = ask(&agent, &source);
             let at = clock::monotonic();
-            if tell.send(Answer { at, said }).is_err() {
+            if sender.send(Answer { at, result }).is_err() {
                 return;
             }
             thread::sleep(interval.saturating_sub(at - began));
         }
     })?;
-    Ok(told)
+    Ok(receiver)
 }
 
-fn ask(agent: &Agent, source: &Source) -> Result<Reading, Trouble> {
+fn ask(agent: &Agent, source: &Source) -> Result<Reading, SourceError> {
     let (status, text) = scrape::fetch(agent, source.url()).map_err(|failure| match failure {
-        Failure::Silent(why) => Trouble::Silent(why),
-        Failure::Wrong(why) => Trouble::Wrong(why),
+        Failure::Silent(why) => SourceError::Silent(why),
+        Failure::Wrong(why) => SourceError::Wrong(why),
     })?;
-    let refused = || Err(Trouble::Silent(format!("{} answered {status}", Shown(source.url()))));
+    let refused = || Err(SourceError::Silent(format!("{} answered {status}", Shown(source.url()))));
     match source {
         // Prometheus answers 4xx and 5xx with what is wrong with the query.
         Source::Query { .. } if status == StatusCode::OK || text.starts_with('{') => {
@@ -122,13 +122,13 @@ fn ask(agent: &Agent, source: &Source) -> Result<Reading, Trouble> {
 }
 
 /// Refuses samples whose page says that they are old.
-fn check_age(reading: &Reading, now_ms: i64) -> Result<(), Trouble> {
+fn check_age(reading: &Reading, now_ms: i64) -> Result<(), SourceError> {
     let Reading::Totals(totals) = reading else { return Ok(()) };
     let age_ms = totals.taken_ms.map_or(0, |taken_ms| now_ms.saturating_sub(taken_ms));
     if i128::from(age_ms) <= AGE_MAX.as_millis() as i128 {
         return Ok(());
     }
-    Err(Trouble::Stale(format!("{} was taken {} s ago", totals.counter, age_ms / 1000)))
+    Err(SourceError::Stale(format!("{} was taken {} s ago", totals.counter, age_ms / 1000)))
 }
 
 /// Milliseconds since 1970.
@@ -179,8 +179,8 @@ mod tests {
         for place in [closed.to_string(), page.authority().expect("a host").to_string()] {
             let url = format!("http://anna:s3cret@{place}/metrics?token=s3cret");
             let source = Source::Page { url: url.parse().expect("a URL"), metric: None };
-            let trouble = ask(&scrape::agent(CALLED), &source).expect_err("it fails").to_string();
-            assert!(!trouble.contains("s3cret") && trouble.contains(&place), "{trouble}");
+            let error = ask(&scrape::agent(CALLED), &source).expect_err("it fails").to_string();
+            assert!(!error.contains("s3cret") && error.contains(&place), "{error}");
         }
     }
 
@@ -220,15 +220,15 @@ mod tests {
             (serve(answer("200 OK", b"")), "missing"),
             (serve(answer("200 OK", b"http_requests_total 5 0\n")), "stale"),
         ] {
-            let trouble =
+            let error =
                 ask(&scrape::agent(CALLED), &Source::Page { url, metric: None }).expect_err(name);
-            assert_eq!(trouble.name(), name, "{trouble}");
+            assert_eq!(error.name(), name, "{error}");
         }
         let url = serve(answer("200 OK", b"http_requests_total 5\n"));
         ask(&scrape::agent(CALLED), &Source::Page { url, metric: None }).expect("a page");
         let body = br#"{"status":"error","error":"bad query"}"#;
         let url = serve(answer("400 Bad Request", body));
-        let trouble = ask(&scrape::agent(CALLED), &Source::Query { url }).expect_err("refused");
-        assert_eq!(trouble.to_string(), "wrong: bad query");
+        let error = ask(&scrape::agent(CALLED), &Source::Query { url }).expect_err("refused");
+        assert_eq!(error.to_string(), "wrong: bad query");
     }
 }

@@ -65,9 +65,9 @@ impl Closes {
     }
 
     /// The server closed a connection, with this code and reason.
-    pub(crate) fn closed(&mut self, said: Option<(u16, &str)>) {
+    pub(crate) fn closed(&mut self, close: Option<(u16, &str)>) {
         self.count += 1;
-        self.problem.get_or_insert_with(|| match said {
+        self.problem.get_or_insert_with(|| match close {
             None => "the server closed the connection without a reason".to_owned(),
             Some((code, reason)) => {
                 format!("the server closed the connection with {code} {reason:?}")

@@ -396,8 +396,8 @@ fn reasons(tally: &Tally) -> String {
 fn of_statuses(counts: &[u64]) -> String {
     let seen = counts.iter().zip(100..).filter(|(count, _)| **count > 0);
     let others = seen.filter(|(_, status)| !(200..300).contains(status));
-    let said: Vec<String> = others.map(|(count, status)| format!("{status}: {count}")).collect();
-    format!("  {}", said.join(", "))
+    let parts: Vec<String> = others.map(|(count, status)| format!("{status}: {count}")).collect();
+    format!("  {}", parts.join(", "))
 }
 
 /// The instant that latencies run from.

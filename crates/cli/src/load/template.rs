@@ -268,7 +268,7 @@ mod tests {
     /// Purpose: an invalid parameter is refused with the parameter, the reason and what to write.
     #[test]
     fn refused() {
-        for (text, said) in [
+        for (text, message) in [
             ("${", "has no end"),
             ("a ${random:1-2", "has no end"),
             ("${}", "${}: is not a parameter"),
@@ -283,7 +283,7 @@ mod tests {
             ("${pick:a,,b}", "an option is empty"),
         ] {
             let error = Template::parse(text).expect_err(text);
-            assert!(error.contains(said) && error.contains("write ${random:1-1000}"), "{error}");
+            assert!(error.contains(message) && error.contains("write ${random:1-1000}"), "{error}");
         }
     }
 

@@ -16,7 +16,9 @@ use std::rc::Rc;
 
 use highwater_core::driver::{ConnId, Wait};
 use highwater_core::http2::ErrorCode;
-use highwater_core::http2::client::{Config, Connection, Event as Said, Failure as StreamFailure};
+use highwater_core::http2::client::{
+    Config, Connection, Event as StreamEvent, Failure as StreamFailure,
+};
 use highwater_core::http2::hpack::Indexing;
 use highwater_sys::dial::{Arrival, Dial, Event, Failure};
 
@@ -193,20 +195,20 @@ impl Table {
         }
     }
 
-    /// What the server has said on one of `streams`.
-    fn said(
+    /// An event of one of `streams`.
+    fn on_stream_event(
         &mut self,
         streams: &mut Vec<(u32, u32)>,
-        said: Said<'_>,
+        event: StreamEvent<'_>,
         arrival: Arrival,
         on_event: &mut impl FnMut(Event<'_>),
     ) {
-        let (Said::Status(stream, _)
-        | Said::Content(stream, _)
-        | Said::End(stream, _)
-        | Said::Failed(stream, _)) = said
+        let (StreamEvent::Status(stream, _)
+        | StreamEvent::Content(stream, _)
+        | StreamEvent::End(stream, _)
+        | StreamEvent::Failed(stream, _)) = event
         else {
-            if let Said::GoAway(code, _) = said
+            if let StreamEvent::GoAway(code, _) = event
                 && code != ErrorCode::NO_ERROR
             {
                 self.problem(&format!("GOAWAY {code}"));
@@ -215,20 +217,20 @@ impl Table {
         };
         let Ok(at) = streams.binary_search_by_key(&stream, |(stream, _)| *stream) else { return };
         let id = streams[at].1;
-        match said {
-            Said::Status(_, 200..300) => {
+        match event {
+            StreamEvent::Status(_, 200..300) => {
                 if let Some(tunnel) = self.at(id) {
                     tunnel.is_open = true;
                     on_event(Event::Connected(ConnId(id)));
                 }
             }
-            Said::Status(_, status) => {
+            StreamEvent::Status(_, status) => {
                 streams.remove(at);
                 self.problem(&upgrade::refused(status));
                 self.end(id, on_event);
             }
-            Said::Content(_, piece) => on_event(Event::Received(ConnId(id), piece, arrival)),
-            Said::Failed(_, failure) => {
+            StreamEvent::Content(_, piece) => on_event(Event::Received(ConnId(id), piece, arrival)),
+            StreamEvent::Failed(_, failure) => {
                 streams.remove(at);
                 self.problem(&match failure {
                     StreamFailure::Malformed(reason) => reason.to_owned(),
@@ -328,9 +330,9 @@ impl Shared {
             return self.lose(index, WRONG_VERSION, on_event);
         }
         let Carrier { h2, streams, is_settled, .. } = carrier;
-        let result = h2.receive(bytes, &mut |said| match said {
-            Said::Settings => *is_settled = true,
-            said => table.said(streams, said, arrival, on_event),
+        let result = h2.receive(bytes, &mut |event| match event {
+            StreamEvent::Settings => *is_settled = true,
+            event => table.on_stream_event(streams, event, arrival, on_event),
         });
         match result {
             Ok(()) => self.ask(index, on_event),

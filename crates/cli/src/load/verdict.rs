@@ -208,9 +208,9 @@ impl Outcome {
             (self.tally.not_sent, "not sent".to_owned()),
             (self.tally.open, "unfinished".to_owned()),
         ];
-        let said = all.into_iter().filter(|(count, _)| *count > 0);
-        let said: Vec<String> = said.map(|(count, what)| format!("{count} {what}")).collect();
-        match said.is_empty() {
+        let parts = all.into_iter().filter(|(count, _)| *count > 0);
+        let parts: Vec<String> = parts.map(|(count, what)| format!("{count} {what}")).collect();
+        match parts.is_empty() {
             true if self.interrupted => {
                 "the run was interrupted before anything was measured".to_owned()
             }
@@ -224,7 +224,7 @@ impl Outcome {
                 let tls = self.tally.tls.as_ref().and_then(|tls| tls.problem.as_deref());
                 let why = http2.or(ws).or(self.tally.malformation).or(tls);
                 let why = why.map_or(String::new(), |why| format!(" ({why})"));
-                format!("{}{why}", said.join(", "))
+                format!("{}{why}", parts.join(", "))
             }
         }
     }

@@ -229,8 +229,8 @@ impl Shared {
                 }
                 Ok(Some(Frame::Pong(_))) => {}
                 Ok(Some(Frame::Close(close))) => {
-                    let said = close.map(|close| (close.code.0, close.reason));
-                    frames.borrow_mut().closed(said);
+                    let parts = close.map(|close| (close.code.0, close.reason));
+                    frames.borrow_mut().closed(parts);
                     let code = close.map(|close| close.code);
                     encode::close(code, "", Some(key), &mut connection.out);
                     break Some(Outcome::Closed);

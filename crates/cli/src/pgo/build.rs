@@ -70,8 +70,8 @@ impl Build<'_> {
         if !done.status.success() {
             return Err(format!("cargo build --package {}: {}", self.package, done.status));
         }
-        let said = String::from_utf8_lossy(&done.stdout);
-        let program = executable(&said, self.bin).ok_or_else(|| {
+        let output = String::from_utf8_lossy(&done.stdout);
+        let program = executable(&output, self.bin).ok_or_else(|| {
             format!("the package {} has no program {}; name it with --bin", self.package, self.bin)
         })?;
         let folder = self.out.join(folder);

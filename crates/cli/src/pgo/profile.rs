@@ -41,15 +41,15 @@ pub(super) fn show(reader: &Reader, file: &Path, top: u32) -> Result<Profile, St
         return Err(format!("{}: no such file; `highwater pgo run` makes one", file.display()));
     }
     let top = format!("--topn={top}");
-    let said = reader.run(&["show".as_ref(), top.as_ref(), file.as_os_str()])?;
+    let output = reader.run(&["show".as_ref(), top.as_ref(), file.as_os_str()])?;
     let bytes = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    Ok(Profile { id: super::note::id(&bytes), ..parse(&said) })
+    Ok(Profile { id: super::note::id(&bytes), ..parse(&output) })
 }
 
 /// Reads what `llvm-profdata show --topn=N` says.
-pub(super) fn parse(said: &str) -> Profile {
+pub(super) fn parse(output: &str) -> Profile {
     let mut profile = Profile::default();
-    for line in said.lines().map(str::trim) {
+    for line in output.lines().map(str::trim) {
         let number = |rest: &str| rest.trim().parse().unwrap_or_default();
         if let Some((name, rest)) = line.rsplit_once(", max count = ") {
             let name = format!("{:#}", rustc_demangle::demangle(plain_name(name)));

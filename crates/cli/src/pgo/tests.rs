@@ -63,20 +63,20 @@ fn a_wrong_plan_is_refused() {
 /// Purpose: the program is the package's, not one of its examples, tests or dependencies.
 #[test]
 fn the_program_is_found_in_what_cargo_says() {
-    let said = r#"{"reason":"compiler-artifact","target":{"name":"arena","kind":["lib"]},"executable":null}
+    let output = r#"{"reason":"compiler-artifact","target":{"name":"arena","kind":["lib"]},"executable":null}
 not json
 {"reason":"compiler-artifact","target":{"name":"arena","kind":["example"]},"executable":"/t/examples/arena"}
 {"reason":"compiler-artifact","target":{"name":"arena","kind":["bin"]},"executable":"/t/release/arena"}
 {"reason":"build-finished","success":true}
 "#;
-    assert_eq!(build::executable(said, "arena"), Some("/t/release/arena".into()));
-    assert_eq!(build::executable(said, "other"), None);
+    assert_eq!(build::executable(output, "arena"), Some("/t/release/arena".into()));
+    assert_eq!(build::executable(output, "other"), None);
 }
 
 /// Purpose: the profile's figures and its hottest functions, readable, are what the tool says.
 #[test]
 fn a_profile_is_read() {
-    let said = "\
+    let output = "\
 Instrumentation level: IR  entry_first = 0  instrument_loop_entries = 0
 Total functions: 2043
 Maximum function count: 1160001
@@ -85,7 +85,7 @@ Top 2 functions with the largest internal block counts:
   _RNvMs_NtCs4fqI2P2rA04_4core3numm5parse, max count = 9280008
   lib.rs:_ZN4core3fmt5write17h0123456789abcdefE, max count = 17
 ";
-    let read = profile::parse(said);
+    let read = profile::parse(output);
     assert_eq!((read.functions, read.calls_max, read.block_max), (2043, 1_160_001, 9_280_008));
     assert_eq!(read.level, "IR");
     assert_eq!(read.hottest.len(), 2);

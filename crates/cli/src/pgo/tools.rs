@@ -37,11 +37,11 @@ impl Compiler {
                 false => Err(format!("rustc {}: {}", arguments.join(" "), done.status)),
             }
         };
-        let said = ask(&["-vV"])?;
-        let value = |name: &str| said.lines().find_map(|line| line.strip_prefix(name));
-        let missing = || format!("rustc -vV says something unexpected: {said}");
+        let output = ask(&["-vV"])?;
+        let value = |name: &str| output.lines().find_map(|line| line.strip_prefix(name));
+        let missing = || format!("rustc -vV says something unexpected: {output}");
         Ok(Compiler {
-            release: said.lines().next().ok_or_else(missing)?.to_owned(),
+            release: output.lines().next().ok_or_else(missing)?.to_owned(),
             host: value("host: ").ok_or_else(missing)?.to_owned(),
             llvm: value("LLVM version: ").and_then(major).ok_or_else(missing)?,
             sysroot: ask(&["--print", "sysroot"])?.trim().into(),
@@ -55,8 +55,8 @@ fn major(version: &str) -> Option<u32> {
 }
 
 /// The major version in what `llvm-profdata --version` says.
-pub(super) fn major_of(said: &str) -> Option<u32> {
-    said.lines().find_map(|line| major(line.split_once("LLVM version ")?.1))
+pub(super) fn major_of(output: &str) -> Option<u32> {
+    output.lines().find_map(|line| major(line.split_once("LLVM version ")?.1))
 }
 
 /// The command that installs the compiler's own `llvm-profdata`.
@@ -78,14 +78,14 @@ pub(super) fn find_reader(compiler: &Compiler) -> Result<Reader, String> {
     let mut others = Vec::new();
     for program in [own, named.into(), "llvm-profdata".into()] {
         let Ok(done) = Command::new(&program).arg("--version").output() else { continue };
-        let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        let version = said.lines().find(|line| line.contains("LLVM version")).unwrap_or_default();
+        let output = String::from_utf8_lossy(&done.stdout).into_owned();
+        let version = output.lines().find(|line| line.contains("LLVM version")).unwrap_or_default();
         let version = version.trim().to_owned();
-        if major_of(&said) == Some(compiler.llvm) {
+        if major_of(&output) == Some(compiler.llvm) {
             return Ok(Reader { program, version });
         }
         // A proxy of rustup without the component says nothing on standard output.
-        if let Some(major) = major_of(&said) {
+        if let Some(major) = major_of(&output) {
             others.push(format!("{} is of LLVM {major}", program.display()));
         }
     }

@@ -105,17 +105,17 @@ fn with_perf(pid: u32, span: Duration, folder: &Path) -> Result<Calls, String> {
     if !is_in_path("perf") {
         return Err("perf is not installed".to_owned());
     }
-    let said = folder.join("trace.txt");
+    let trace = folder.join("trace.txt");
     let mut perf = Command::new("perf");
-    perf.args(["trace", "--summary", "-p", &pid.to_string(), "-o"]).arg(&said);
+    perf.args(["trace", "--summary", "-p", &pid.to_string(), "-o"]).arg(&trace);
     perf.args(["--", "sleep", &span.as_secs_f64().to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     threads::tie(&mut perf);
     let done = perf.output().map_err(|error| error.to_string())?;
-    let text = fs::read_to_string(&said).unwrap_or_default();
+    let text = fs::read_to_string(&trace).unwrap_or_default();
     // It is in the report.
-    let _ = fs::remove_file(&said);
+    let _ = fs::remove_file(&trace);
     let calls = parse_perf(&text);
     if calls.is_empty() {
         let complaint = String::from_utf8_lossy(&done.stderr);
@@ -140,18 +140,18 @@ fn with_strace(pid: u32, span: Duration) -> Result<Calls, String> {
     let strace = strace.spawn().map_err(|error| error.to_string())?;
     std::thread::sleep(span);
     let done = threads::stop(strace, threads::STOPPED_WITHIN).map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    let calls = parse_strace(&said);
+    let output = String::from_utf8_lossy(&done.stderr);
+    let calls = parse_strace(&output);
     if calls.is_empty() {
-        return Err(said.lines().next().unwrap_or("it saw none").to_owned());
+        return Err(output.lines().next().unwrap_or("it saw none").to_owned());
     }
     Ok(Calls { with: "strace".to_owned(), unit: "calls", calls, ..Calls::default() })
 }
 
 /// The threads' tables of `perf trace --summary`, added up.
-pub(super) fn parse_perf(said: &str) -> Vec<Call> {
+pub(super) fn parse_perf(output: &str) -> Vec<Call> {
     let mut calls: BTreeMap<&str, Call> = BTreeMap::new();
-    for line in said.lines() {
+    for line in output.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, count, errors, total, ..] = words.as_slice() else { continue };
         let (Ok(count), Ok(errors), Ok(total)) =
@@ -170,7 +170,7 @@ pub(super) fn parse_perf(said: &str) -> Vec<Call> {
 }
 
 /// The table of `strace -c`. Its seconds are CPU time in the kernel, so they are not taken for how long calls took.
-pub(super) fn parse_strace(said: &str) -> Vec<Call> {
+pub(super) fn parse_strace(output: &str) -> Vec<Call> {
     let of = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (&name, numbers) = words.split_last()?;
@@ -187,7 +187,7 @@ pub(super) fn parse_strace(said: &str) -> Vec<Call> {
         };
         (name != "total").then_some(call)
     };
-    said.lines().filter_map(of).collect()
+    output.lines().filter_map(of).collect()
 }
 
 /// In which call each thread is, again and again: calls that wait are seen, and short ones rarely.

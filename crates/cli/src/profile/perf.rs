@@ -49,18 +49,18 @@ pub(crate) fn here() -> Result<&'static str, String> {
         let tried =
             Command::new("perf").args(["stat", "-x", ",", "-e", event, "--", "true"]).output();
         let tried = tried.map_err(|error| format!("perf: {error}"))?;
-        let said = String::from_utf8_lossy(&tried.stderr).into_owned();
-        if tried.status.success() && counted(&said) {
+        let stderr = String::from_utf8_lossy(&tried.stderr).into_owned();
+        if tried.status.success() && counted(&stderr) {
             return Ok(event);
         }
-        problem = said;
+        problem = stderr;
     }
     Err(reason(&problem))
 }
 
 /// Whether `perf stat -x ,` counted, or says `<not supported>` or `<not counted>`.
-pub(super) fn counted(said: &str) -> bool {
-    said.lines().any(|line| line.starts_with(|first: char| first.is_ascii_digit()))
+pub(super) fn counted(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with(|first: char| first.is_ascii_digit()))
 }
 
 /// Whether a complaint says that there is no perf: at all, or none for this kernel, which Debian's and Ubuntu's perf, a
@@ -70,8 +70,8 @@ pub(crate) fn is_missing(problem: &str) -> bool {
 }
 
 /// The line of perf's complaint that says why.
-pub(super) fn reason(said: &str) -> String {
-    let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
+pub(super) fn reason(text: &str) -> String {
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let paranoid = lines().find(|line| line.contains("perf_event_paranoid setting is"));
     let missing = lines().find(|line| is_missing(line));
     let line = missing.or(paranoid).or_else(|| {
@@ -126,10 +126,10 @@ impl Recording {
         let mut script = Command::new("perf");
         // Inlined functions would be looked up by another program, for minutes.
         script.args(["script", "--no-inline", "-F", FIELDS, "-i"]).arg(&data).stdin(Stdio::null());
-        let said = script.output().map_err(|error| format!("perf script: {error}"))?;
-        match said.status.success() {
-            true => Ok(said.stdout),
-            false => Err(reason(&String::from_utf8_lossy(&said.stderr))),
+        let output = script.output().map_err(|error| format!("perf script: {error}"))?;
+        match output.status.success() {
+            true => Ok(output.stdout),
+            false => Err(reason(&String::from_utf8_lossy(&output.stderr))),
         }
     }
 }

@@ -110,7 +110,7 @@ fn a_busy_process_is_not_called_idle() {
     let status = "Name:\tx\nvoluntary_ctxt_switches:\t1\nnonvoluntary_ctxt_switches:\t1\n";
     let of =
         |running_ns: u64| threads::counters("worker\n", &format!("{running_ns} 0 1\n"), status);
-    let said = |used_ns: u64| {
+    let report = |used_ns: u64| {
         let (before, after) = ([(7, of(1_000_000))].into(), [(7, of(1_000_000 + used_ns))].into());
         session::no_sample(&threads::between(
             &before,
@@ -119,8 +119,8 @@ fn a_busy_process_is_not_called_idle() {
             &Places::new(),
         ))
     };
-    assert!(said(380_000_000).contains("used 38 % of a CPU; give a longer --duration"));
-    assert!(said(1_000_000).contains("used no CPU; give it load"));
+    assert!(report(380_000_000).contains("used 38 % of a CPU; give a longer --duration"));
+    assert!(report(1_000_000).contains("used no CPU; give it load"));
 }
 
 /// Purpose: a thread's state is read behind a name that may hold anything, and its place without the compiler's suffix.

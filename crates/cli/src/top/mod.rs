@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 /// What happens between two pages.
 fn snapshot(server: &Server, interval: Duration) -> Result<Figures, String> {
-    let before = server.ask().said?;
+    let before = server.ask().result?;
     thread::sleep(interval);
-    Ok(Figures::between(Some(&before), server.ask().said?))
+    Ok(Figures::between(Some(&before), server.ask().result?))
 }

@@ -32,10 +32,10 @@ pub(crate) fn run(server: Server, interval: Duration) -> ExitCode {
     let url = server.shown();
     // Before anything is started that has to be stopped in good order.
     let begun = Signals::catch().and_then(|signals| Ok((signals, server.watch(interval)?)));
-    let ended = begun.and_then(|(signals, told)| {
+    let ended = begun.and_then(|(signals, answers)| {
         // From here on a panic of any thread restores the terminal first.
         let mut terminal = ratatui::try_init()?;
-        let ended = watch(&mut terminal, &mut State::new(url), &told, &signals);
+        let ended = watch(&mut terminal, &mut State::new(url), &answers, &signals);
         ratatui::try_restore()?;
         ended
     });
@@ -52,7 +52,7 @@ pub(crate) fn run(server: Server, interval: Duration) -> ExitCode {
 fn watch(
     terminal: &mut DefaultTerminal,
     state: &mut State,
-    told: &Receiver<Answer>,
+    answers: &Receiver<Answer>,
     signals: &Signals,
 ) -> io::Result<Option<Signal>> {
     let palette = Palette::of(std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()));
@@ -60,9 +60,9 @@ fn watch(
     loop {
         let mut has_news = false;
         loop {
-            match told.try_recv() {
-                Ok(Answer { at, said }) => {
-                    state.answered(at, said);
+            match answers.try_recv() {
+                Ok(Answer { at, result }) => {
+                    state.answered(at, result);
                     has_news = true;
                 }
                 Err(TryRecvError::Empty) => break,

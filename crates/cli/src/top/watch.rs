@@ -22,7 +22,7 @@ const REMEDY: &str = "is the server running? Its log names its metrics port, and
 /// A page, or why there is none, and when that was known.
 pub(crate) struct Answer {
     pub(crate) at: Instant,
-    pub(crate) said: Result<Sample, String>,
+    pub(crate) result: Result<Sample, String>,
 }
 
 /// One server, to be asked.
@@ -43,8 +43,8 @@ impl Server {
 
     /// Asks once, and waits for the answer.
     pub(crate) fn ask(&self) -> Answer {
-        let said = self.page();
-        Answer { at: clock::monotonic(), said }
+        let result = self.page();
+        Answer { at: clock::monotonic(), result }
     }
 
     fn page(&self) -> Result<Sample, String> {
@@ -72,16 +72,16 @@ impl Server {
     /// # Errors
     /// The system cannot start another thread.
     pub(crate) fn watch(self, interval: Duration) -> io::Result<Receiver<Answer>> {
-        let (tell, told) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         thread::Builder::new().name("top-asking".to_owned()).spawn(move || {
             loop {
                 let began = clock::monotonic();
-                if tell.send(self.ask()).is_err() {
+                if sender.send(self.ask()).is_err() {
                     return;
                 }
                 thread::sleep(interval.saturating_sub(clock::monotonic() - began));
             }
         })?;
-        Ok(told)
+        Ok(receiver)
     }
 }

@@ -81,8 +81,8 @@ fn too_much() {
     assert_eq!(pages["steps"][0]["ok"], pages["steps"][0]["sent"], "{pages}");
     assert!(pages["steps"][0]["sent"].as_u64().is_some_and(|sent| sent >= 5), "{pages}");
     let shown = text_of(&bench(&["show", &path]));
-    for said in ["of peak", "-- twice, best is shed", "http_scaling_demand_ratio"] {
-        assert!(shown.contains(said), "{said}: {shown}");
+    for text in ["of peak", "-- twice, best is shed", "http_scaling_demand_ratio"] {
+        assert!(shown.contains(text), "{text}: {shown}");
     }
     let between = ["--baseline", "none", "--candidate", "shed", "--cell", "3x"];
     let claim = bench(&[&["claim", &path][..], &between].concat());
@@ -164,7 +164,7 @@ fn a_network_of_its_own() {
     let cost = refusal["cpu_us_per_refusal"].as_f64().expect("it was measured");
     assert!(cost.is_finite(), "{refusal}");
     assert!(row(&record, "2x", "one")["law"].is_number(), "{record}");
-    assert!(record["environment"]["network"].as_str().is_some_and(|said| said.contains("veth")));
+    assert!(record["environment"]["network"].as_str().is_some_and(|text| text.contains("veth")));
     assert!(text_of(&bench(&["show", &scene.path("r.json")])).contains("CPU of a refusal"));
 }
 

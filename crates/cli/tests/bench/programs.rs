@@ -76,9 +76,9 @@ fn programs_are_compared() {
     }
     let path = scene.path("r.json");
     let claim = bench(&["claim", &path, "--baseline", "few", "--candidate", "named", "--json"]);
-    let said = json_of(&claim);
-    assert_eq!(said["metric"], "requests_per_client_core_second", "{said}");
-    assert!(said["pairs"].as_u64().is_some(), "{said}");
+    let json = json_of(&claim);
+    assert_eq!(json["metric"], "requests_per_client_core_second", "{json}");
+    assert!(json["pairs"].as_u64().is_some(), "{json}");
     let shown = text_of(&bench(&["show", &path]));
     assert!(shown.contains("req/core-s vs few") && shown.contains("server "), "{shown}");
     let export = bench(&["export", "--db", &scene.path("r.sqlite"), &path]);
@@ -133,13 +133,13 @@ fn void_programs() {
     assert!(good["client_cpu_us_per_request"].as_f64().is_some_and(|us| us > 1.0), "{good}");
     for (name, _, reason) in cases {
         assert_eq!(row(name)["status"], "void", "{name}: {}", row(name));
-        let said = row(name)["reason"].as_str().expect("void rows have one");
-        assert!(said.contains(reason), "{name}: {said}");
+        let text = row(name)["reason"].as_str().expect("void rows have one");
+        assert!(text.contains(reason), "{name}: {text}");
     }
     let between = ["--baseline", "good", "--candidate", "fails", "--json"];
     let claim = bench(&[&["claim", &path][..], &between].concat());
     assert_eq!(claim.status.code(), Some(2), "{}", text_of(&claim));
-    assert!(row("needs")["reason"].as_str().is_some_and(|said| said.contains("no broker here")));
+    assert!(row("needs")["reason"].as_str().is_some_and(|text| text.contains("no broker here")));
 }
 
 /// Purpose: if a service cannot be stopped as the plan says, since its stop command is gone, its processes are ended
@@ -154,9 +154,12 @@ fn a_stop_command_that_is_gone() {
         + &shell("removes", &format!("rm {stop}; echo requests 1000"))
         + "[[cell]]\nname = \"all\"\nduration = \"100ms\"\naa = false\n";
     let run = bench(&["run", &scene.plan(1, &tables), "--out", &scene.path("r.json")]);
-    let said = text_of(&run);
-    assert!(said.contains("service daemon: its stop command failed, and its processes"), "{said}");
-    assert!(said.contains("stop.sh"), "{said}");
+    let output = text_of(&run);
+    assert!(
+        output.contains("service daemon: its stop command failed, and its processes"),
+        "{output}"
+    );
+    assert!(output.contains("stop.sh"), "{output}");
     until("the service is gone", || scene.living().is_empty());
 }
 

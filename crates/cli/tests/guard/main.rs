@@ -32,7 +32,7 @@ fn highwater() -> Command {
 /// the value and the range.
 #[test]
 fn absurd_settings_are_refused() {
-    for (flags, said) in [
+    for (flags, message) in [
         (&["--port", "80", "--limit", "0"][..], "use 1 to 1048576, or auto"),
         (&["--port", "80", "--limit", "-1"], "use 1 to 1048576, or auto"),
         (&["--port", "80", "--limit", "99999999"], "use 1 to 1048576, or auto"),
@@ -44,7 +44,7 @@ fn absurd_settings_are_refused() {
         let output = highwater().arg("guard").args(flags).output().expect("it is built");
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{flags:?}: {text}");
-        assert!(text.contains(said), "{flags:?}: {text}");
+        assert!(text.contains(message), "{flags:?}: {text}");
     }
 }
 
@@ -84,8 +84,8 @@ fn each_privilege_suffices_for_a_gate() {
                 continue;
             };
             let line = guard.next_line();
-            assert_eq!(line["mechanism"], mechanism, "{capabilities}: {}", guard.said());
-            assert!(guard.said().contains(reason), "{capabilities}: {}", guard.said());
+            assert_eq!(line["mechanism"], mechanism, "{capabilities}: {}", guard.log());
+            assert!(guard.log().contains(reason), "{capabilities}: {}", guard.log());
 
             let listener =
                 TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
@@ -99,8 +99,8 @@ fn each_privilege_suffices_for_a_gate() {
     });
 }
 
-/// Answers every request with what `says` says at that moment.
-fn exporter(says: mpsc::Receiver<String>) -> u16 {
+/// Answers every request with what `pages` says at that moment.
+fn exporter(pages: mpsc::Receiver<String>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
     thread::spawn(move || {
@@ -108,7 +108,7 @@ fn exporter(says: mpsc::Receiver<String>) -> u16 {
         for client in listener.incoming() {
             let mut client = client.expect("a client");
             let _ = client.read(&mut [0; 4096]);
-            body = says.try_iter().last().unwrap_or(body);
+            body = pages.try_iter().last().unwrap_or(body);
             let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
             let _ = write!(client, "{head} {}\r\n\r\n{body}", body.len());
         }
@@ -120,14 +120,14 @@ fn exporter(says: mpsc::Receiver<String>) -> u16 {
 /// each change once. The test refuses no connection, so it needs no privilege.
 #[test]
 fn a_source_in_trouble_moves_nothing() {
-    let (say, says) = mpsc::channel();
-    let url = format!("http://127.0.0.1:{}/metrics", exporter(says));
+    let (sender, pages) = mpsc::channel();
+    let url = format!("http://127.0.0.1:{}/metrics", exporter(pages));
     let port =
         TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
     let flags = ["--metrics", &url, "--interval", "100ms", "--dry-run", "--limit-start", "77"];
-    say.send("<html>".to_owned()).expect("it listens");
+    sender.send("<html>".to_owned()).expect("it listens");
     let mut guard = Guard::start(port, &flags);
-    for (page, said) in [
+    for (page, message) in [
         ("<html>", "wrong:"),
         ("up 1\n", "missing:"),
         ("http_requests_total 5 1000\n", "stale:"),
@@ -135,8 +135,8 @@ fn a_source_in_trouble_moves_nothing() {
         ("http_requests_total 5\n", "reset:"),
         ("http_requests_total 1e300\n", "absurd:"),
     ] {
-        say.send(page.to_owned()).expect("it listens");
-        assert!(eventually(|| guard.said().contains(said)), "{page}: {}", guard.said());
+        sender.send(page.to_owned()).expect("it listens");
+        assert!(eventually(|| guard.log().contains(message)), "{page}: {}", guard.log());
         assert_eq!(guard.next_line()["limit"], 77, "{page}");
     }
     assert_eq!(guard.stop(), Some(0));
@@ -366,10 +366,10 @@ fn a_rule_that_vanishes_comes_back() {
         let line = guard.line_until(|line| line["refused_total"].as_u64() > Some(0));
         assert!(line["admitted_total"].is_null() && line["admitted_per_s"].is_null(), "{line}");
         guard.kill_nft();
-        assert!(eventually(|| guard.said().contains("opened again")), "{}", guard.said());
+        assert!(eventually(|| guard.log().contains("opened again")), "{}", guard.log());
         // conntrack may know the connection or not: two are over the limit in any case.
         let more = [connect(), connect()];
-        assert!(more.iter().any(Result::is_err), "{}", guard.said());
+        assert!(more.iter().any(Result::is_err), "{}", guard.log());
         guard.line_until(|line| line["refused_total"].as_u64() > Some(1));
         assert_eq!(guard.stop(), Some(0));
         drop((held, listener));
@@ -395,8 +395,8 @@ fn the_wrong_control_group_is_left() {
             }
             Err(_) => true,
         });
-        assert!(closes, "it refuses: {}", guard.said());
-        assert!(guard.said().contains("not in the control group"), "{}", guard.said());
+        assert!(closes, "it refuses: {}", guard.log());
+        assert!(guard.log().contains("not in the control group"), "{}", guard.log());
         assert_eq!(guard.stop(), Some(0));
         drop(listener);
     });
@@ -409,11 +409,11 @@ fn a_port_without_a_server_is_named() {
     in_namespace("a_port_without_a_server_is_named", || {
         let flags = ["--dry-run", "--metrics", "http://127.0.0.1:1/"];
         let mut guard = Guard::start(PORT, &flags);
-        assert!(eventually(|| guard.said().contains("nothing listens on the port")));
+        assert!(eventually(|| guard.log().contains("nothing listens on the port")));
         assert_eq!(guard.next_line()["listening"], false);
         let listener =
             TcpListener::bind(("127.0.0.1", PORT)).expect("the port is free in this namespace");
-        assert!(eventually(|| guard.said().contains("a server listens on the port")));
+        assert!(eventually(|| guard.log().contains("a server listens on the port")));
         let line = guard.line_until(|line| line["listening"] == true);
         assert_eq!(line["queue_delay_ms"], 0.0, "{line}");
         assert_eq!(guard.stop(), Some(0));

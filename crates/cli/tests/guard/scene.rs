@@ -325,7 +325,7 @@ impl Drop for EmptyGroup {
 pub(crate) struct Guard {
     child: Child,
     lines: mpsc::Receiver<Value>,
-    said: Arc<Mutex<String>>,
+    log: Arc<Mutex<String>>,
 }
 
 impl Guard {
@@ -397,36 +397,36 @@ impl Guard {
                 }
             }
         });
-        let said = Arc::new(Mutex::new(String::new()));
-        let log = Arc::clone(&said);
+        let log = Arc::new(Mutex::new(String::new()));
+        let written = Arc::clone(&log);
         thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut log = written.lock().unwrap_or_else(PoisonError::into_inner);
                 log.push_str(&line);
                 log.push('\n');
             }
         });
-        let mut guard = Guard { child, lines, said };
+        let mut guard = Guard { child, lines, log };
         let is_up = eventually(|| {
-            guard.said().contains(" guarding ") || guard.child.try_wait().expect("ours").is_some()
+            guard.log().contains(" guarding ") || guard.child.try_wait().expect("ours").is_some()
         });
-        assert!(is_up, "{}", guard.said());
+        assert!(is_up, "{}", guard.log());
         if guard.child.try_wait().expect("ours").is_none() {
             return Some(guard);
         }
-        skip(need, format!("no gate works here: {}", guard.said()));
+        skip(need, format!("no gate works here: {}", guard.log()));
         None
     }
 
     /// What it has written to standard error.
-    pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The next line that it writes, from now on.
     pub(crate) fn next_line(&mut self) -> Value {
         while self.lines.try_recv().is_ok() {}
-        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{error}: {}", self.said()))
+        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{error}: {}", self.log()))
     }
 
     /// The first line from now on of which `condition` holds.
@@ -437,7 +437,7 @@ impl Guard {
             if condition(&line) {
                 return line;
             }
-            assert!(Instant::now() < until, "{line}\n{}", self.said());
+            assert!(Instant::now() < until, "{line}\n{}", self.log());
         }
     }
 
@@ -458,7 +458,7 @@ impl Guard {
 
     /// Waits until it has ended; its exit code, if it has one.
     pub(crate) fn wait(&mut self) -> Option<i32> {
-        assert!(eventually(|| self.child.try_wait().expect("ours").is_some()), "{}", self.said());
+        assert!(eventually(|| self.child.try_wait().expect("ours").is_some()), "{}", self.log());
         self.child.wait().expect("ours").code()
     }
 

@@ -59,10 +59,10 @@ fn expectations() {
         (&["--expect-body", "Hello"], "body differs from byte 5 on"),
         (&["--expect-contains", "Moon"], "no \"Moon\""),
     ] {
-        let (json, said, status) =
+        let (json, stderr, status) =
             load(&[&[url.as_str(), "--http2", "-c", "2"], arguments].concat());
-        assert_eq!(status, 4, "{said}{json}");
-        assert!(said.contains(reason), "{reason:?} in {said}");
+        assert_eq!(status, 4, "{stderr}{json}");
+        assert!(stderr.contains(reason), "{reason:?} in {stderr}");
         assert_eq!(count(&json, "bad_responses"), count(&json, "sent"), "{json}");
     }
     let busy = format!("{url}busy");
@@ -75,17 +75,17 @@ fn expectations() {
 fn no_http2_there() {
     let Some(nginx) = Nginx::start() else { return };
     let tls = format!("https://{}/", nginx.tls_http1);
-    let (json, said, status) = load(&[&tls, "--ca", &nginx.ca, "--http2", "-c", "2"]);
-    assert_eq!((status, count(&json, "ok")), (1, 0), "{said}{json}");
-    assert!(said.contains("does not speak HTTP/2 over TLS (ALPN h2)"), "{said}");
+    let (json, stderr, status) = load(&[&tls, "--ca", &nginx.ca, "--http2", "-c", "2"]);
+    assert_eq!((status, count(&json, "ok")), (1, 0), "{stderr}{json}");
+    assert!(stderr.contains("does not speak HTTP/2 over TLS (ALPN h2)"), "{stderr}");
     let plain = serve(|mut stream| {
         let _ = stream.read(&mut [0; 1000]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         let _ = stream.read(&mut [0; 1000]);
     });
-    let (json, said, status) = load(&[&format!("http://{plain}/"), "--http2", "-c", "2"]);
-    assert_eq!((status, count(&json, "malformed")), (1, count(&json, "sent")), "{said}{json}");
-    assert!(said.contains("answers in HTTP/1.1; leave out --http2"), "{said}");
+    let (json, stderr, status) = load(&[&format!("http://{plain}/"), "--http2", "-c", "2"]);
+    assert_eq!((status, count(&json, "malformed")), (1, count(&json, "sent")), "{stderr}{json}");
+    assert!(stderr.contains("answers in HTTP/1.1; leave out --http2"), "{stderr}");
 }
 
 /// A server without TLS that answers each request by what `answer` writes for its stream: the how many-th of the
@@ -163,10 +163,10 @@ fn every_end_has_its_counter() {
     ] {
         let url = format!("http://{address}/");
         for streams in ["1", "4"] {
-            let (json, said, status) = load(&[&url, "--http2", "-c", "2", "--streams", streams]);
-            assert_eq!((status, count(&json, "ok")), (1, 0), "{said}{json}");
-            assert_eq!(count(&json, field), count(&json, "sent"), "{field} of {said}{json}");
-            assert!(said.contains(words), "{words:?} in {said}");
+            let (json, stderr, status) = load(&[&url, "--http2", "-c", "2", "--streams", streams]);
+            assert_eq!((status, count(&json, "ok")), (1, 0), "{stderr}{json}");
+            assert_eq!(count(&json, field), count(&json, "sent"), "{field} of {stderr}{json}");
+            assert!(stderr.contains(words), "{words:?} in {stderr}");
         }
     }
 }
@@ -204,9 +204,9 @@ fn a_time_out_ends_one_stream() {
         }
     });
     let url = format!("http://{slow}/");
-    let (json, said, status) =
+    let (json, stderr, status) =
         load(&[&url, "--http2", "-c", "1", "--streams", "8", "--timeout", "60ms"]);
-    assert_eq!(status, 0, "{said}{json}");
+    assert_eq!(status, 0, "{stderr}{json}");
     assert!(count(&json, "timeouts") > 0 && count(&json, "ok") > 8, "{json}");
     assert_eq!(count(&json, "errors"), 0, "{json}");
     assert_eq!(CONNECTIONS.load(Ordering::Relaxed), 1, "{json}");
@@ -228,8 +228,8 @@ fn wrong_flags() {
         (&["--http2", "-X", "CONNECT"], "CONNECT is not for HTTP/2"),
     ] {
         let output = highwater(&[&[url], arguments].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(words), "{arguments:?}: {words:?} in {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{arguments:?}: {words:?} in {stderr}");
     }
 }

@@ -36,16 +36,17 @@ fn highwater(arguments: &[&str]) -> Output {
 fn load(arguments: &[&str]) -> (Value, String, i32) {
     let fixed = ["--json", "--warmup=0s", "--duration=300ms"];
     let output = highwater(&[&fixed[..], arguments].concat());
-    let (text, said) =
+    let (text, stderr) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let json = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{said}"));
-    (json, said.into_owned(), output.status.code().expect("not killed"))
+    let json =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{stderr}"));
+    (json, stderr.into_owned(), output.status.code().expect("not killed"))
 }
 
 /// The JSON of a run that must succeed, with `ok` only.
 fn well(arguments: &[&str]) -> Value {
-    let (json, said, status) = load(arguments);
-    assert_eq!(status, 0, "{said}{json}");
+    let (json, stderr, status) = load(arguments);
+    assert_eq!(status, 0, "{stderr}{json}");
     for end in ["non_2xx", "errors", "refused", "timeouts", "bad_responses"] {
         assert_eq!(count(&json, end), 0, "{end} of {json}");
     }

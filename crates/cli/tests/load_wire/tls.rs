@@ -68,11 +68,11 @@ fn who_is_not_trusted_gets_no_request() {
     let Some(nginx) = Nginx::start() else { return };
     let url = format!("https://{}/", nginx.tls);
     let refused = |arguments: &[&str], words: &[&str]| {
-        let (json, said, status) = load(&[arguments, &["-c", "2"]].concat());
-        assert_eq!((status, count(&json, "ok")), (1, 0), "{said}{json}");
+        let (json, stderr, status) = load(&[arguments, &["-c", "2"]].concat());
+        assert_eq!((status, count(&json, "ok")), (1, 0), "{stderr}{json}");
         assert_eq!(count(&json, "tls_failed"), count(&json, "sent"), "{json}");
         for word in words {
-            assert!(said.contains(word), "{word:?} in {said}");
+            assert!(stderr.contains(word), "{word:?} in {stderr}");
         }
     };
     refused(&[&url], &["not trusted", "--ca FILE", "--insecure"]);
@@ -166,9 +166,9 @@ fn certificates() {
         (&expired, &late_ca, ["has expired", "renew it"]),
         (&right, &other_ca, ["not trusted", "--ca FILE"]),
     ] {
-        let (json, said, status) = load(&[url, "--ca", ca]);
-        assert_eq!((status, count(&json, "ok")), (1, 0), "{said}{json}");
-        assert!(words.iter().all(|word| said.contains(word)), "{words:?} in {said}");
+        let (json, stderr, status) = load(&[url, "--ca", ca]);
+        assert_eq!((status, count(&json, "ok")), (1, 0), "{stderr}{json}");
+        assert!(words.iter().all(|word| stderr.contains(word)), "{words:?} in {stderr}");
     }
 }
 
@@ -182,11 +182,11 @@ fn certificate_of_an_authority() {
         let _ = tls.read(&mut [0; 1000]);
     });
     let url = format!("https://localhost:{}/", address.port());
-    let (json, said, status) = load(&[&url, "--ca", &ca]);
-    assert_eq!((status, count(&json, "ok")), (1, 0), "{said}{json}");
+    let (json, stderr, status) = load(&[&url, "--ca", &ca]);
+    assert_eq!((status, count(&json, "ok")), (1, 0), "{stderr}{json}");
     let words = "the server's certificate is that of an authority (CA:TRUE), as `openssl req -x509` makes it unless told \
                  otherwise; make one with -addext basicConstraints=critical,CA:FALSE (--insecure accepts any)";
-    assert!(said.contains(words), "{said}");
+    assert!(stderr.contains(words), "{stderr}");
 }
 
 /// Purpose: what is not TLS is said to be that, and neither hangs nor crashes the client.
@@ -212,14 +212,14 @@ fn not_tls() {
     ] {
         for transport in ["auto", "epoll"] {
             let url = format!("https://{address}/");
-            let (json, said, status) = load(&[&url, "--insecure", "--transport", transport]);
-            assert_eq!((status, count(&json, "ok")), (1, 0), "{said}{json}");
-            assert!(said.contains(words), "{words:?} in {said}");
+            let (json, stderr, status) = load(&[&url, "--insecure", "--transport", transport]);
+            assert_eq!((status, count(&json, "ok")), (1, 0), "{stderr}{json}");
+            assert!(stderr.contains(words), "{words:?} in {stderr}");
         }
     }
     let url = format!("https://{silent}/");
-    let (json, said, status) = load(&[&url, "--insecure", "--timeout", "100ms"]);
-    assert_eq!((status, count(&json, "timeouts")), (1, count(&json, "sent")), "{said}{json}");
+    let (json, stderr, status) = load(&[&url, "--insecure", "--timeout", "100ms"]);
+    assert_eq!((status, count(&json, "timeouts")), (1, count(&json, "sent")), "{stderr}{json}");
     assert!(count(&json, "unconnected") > 0, "{json}");
 }
 
@@ -243,8 +243,8 @@ fn wrong_flags() {
         (&["https://127.0.0.1:1/", "--resume", "maybe"], "[possible values: on, off]"),
     ] {
         let output = highwater(arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(words), "{arguments:?}: {words:?} in {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{arguments:?}: {words:?} in {stderr}");
     }
 }

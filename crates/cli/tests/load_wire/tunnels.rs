@@ -67,16 +67,20 @@ fn echoes() {
         with(&["--binary", "--body-file", &large]);
         with(&["--close", "--body", "hello"]);
     }
-    let (json, said, status) =
+    let (json, stderr, status) =
         load(&[&url, "--ws", "--http2", "--body", "hello", "--expect-body", "bye", "-c", "2"]);
-    assert_eq!((status, count(&json, "bad_responses")), (4, count(&json, "sent")), "{said}{json}");
+    assert_eq!(
+        (status, count(&json, "bad_responses")),
+        (4, count(&json, "sent")),
+        "{stderr}{json}"
+    );
 }
 
 /// Purpose: sockets that are held share connections with those of the users, and none is lost.
 #[test]
 fn idle_sockets_are_held() {
     let url = format!("ws://{}/echo", server());
-    let (json, said, status) = load(&[
+    let (json, stderr, status) = load(&[
         &url,
         "--ws",
         "--http2",
@@ -89,7 +93,7 @@ fn idle_sockets_are_held() {
         "--idle",
         "100",
     ]);
-    assert_eq!(status, 0, "{said}{json}");
+    assert_eq!(status, 0, "{stderr}{json}");
     assert_eq!((count(&json, "ws_idle_open"), count(&json, "ws_idle_lost")), (100, 0), "{json}");
 }
 
@@ -172,14 +176,18 @@ fn every_end_has_its_counter() {
     ] {
         for transport in ["auto", "epoll"] {
             let fixed = [url.as_str(), "--ws", "--http2", "--body", "x", "-c", "2"];
-            let (json, said, status) = load(&[&fixed[..], &["--transport", transport]].concat());
-            assert_eq!((status, count(&json, "ok")), (1, 0), "{url}: {said}{json}");
-            assert_eq!(count(&json, field), count(&json, "sent"), "{url}: {field} of {said}{json}");
-            assert!(said.contains(words), "{words:?} in {said}");
+            let (json, stderr, status) = load(&[&fixed[..], &["--transport", transport]].concat());
+            assert_eq!((status, count(&json, "ok")), (1, 0), "{url}: {stderr}{json}");
+            assert_eq!(
+                count(&json, field),
+                count(&json, "sent"),
+                "{url}: {field} of {stderr}{json}"
+            );
+            assert!(stderr.contains(words), "{words:?} in {stderr}");
         }
     }
     let url = format!("ws://{}/enough", server());
-    let (json, said, status) = load(&[&url, "--ws", "--http2", "--body", "x", "-c", "1"]);
-    assert_eq!(status, 0, "{said}{json}");
+    let (json, stderr, status) = load(&[&url, "--ws", "--http2", "--body", "x", "-c", "1"]);
+    assert_eq!(status, 0, "{stderr}{json}");
     assert!(count(&json, "ws_closes") > 0 && count(&json, "ok") > 3, "{json}");
 }

@@ -89,9 +89,13 @@ fn echoes() {
         let pinging = format!("http://{address}/ping");
         well(&[&pinging, "--ws", "--body", "x", "-c", "2", "--transport", transport]);
     }
-    let (json, said, status) =
+    let (json, stderr, status) =
         load(&[&url, "--ws", "--body", "hello", "--expect-body", "bye", "-c", "2"]);
-    assert_eq!((status, count(&json, "bad_responses")), (4, count(&json, "sent")), "{said}{json}");
+    assert_eq!(
+        (status, count(&json, "bad_responses")),
+        (4, count(&json, "sent")),
+        "{stderr}{json}"
+    );
 }
 
 /// Purpose: the same over TLS, by a server that is not axum.
@@ -156,16 +160,16 @@ fn every_end_has_its_counter() {
         ),
     ] {
         for transport in ["auto", "epoll"] {
-            let (json, said, status) =
+            let (json, stderr, status) =
                 load(&[&url, "--ws", "--body", "x", "-c", "2", "--transport", transport]);
-            assert_eq!((status, count(&json, "ok")), (1, 0), "{said}{json}");
-            assert_eq!(count(&json, field), count(&json, "sent"), "{field} of {said}{json}");
-            assert!(said.contains(words), "{words:?} in {said}");
+            assert_eq!((status, count(&json, "ok")), (1, 0), "{stderr}{json}");
+            assert_eq!(count(&json, field), count(&json, "sent"), "{field} of {stderr}{json}");
+            assert!(stderr.contains(words), "{words:?} in {stderr}");
         }
     }
-    let (json, said, status) =
+    let (json, stderr, status) =
         load(&[&format!("ws://{address}/enough"), "--ws", "--body", "x", "-c", "1"]);
-    assert_eq!(status, 0, "{said}{json}");
+    assert_eq!(status, 0, "{stderr}{json}");
     assert!(count(&json, "ws_closes") > 0, "{json}");
     assert!(
         json["ws_problem"].as_str().is_some_and(|what| what.contains("1008 \"enough\"")),
@@ -181,8 +185,8 @@ fn idle_connections_are_held() {
     let ask = |path: &str, idle| {
         load(&[&format!("ws://{address}{path}"), "--ws", "--body", "x", "-c", "2", "--idle", idle])
     };
-    let (json, said, status) = ask("/echo", "100");
-    assert_eq!(status, 0, "{said}{json}");
+    let (json, stderr, status) = ask("/echo", "100");
+    assert_eq!(status, 0, "{stderr}{json}");
     assert_eq!((count(&json, "ws_idle_open"), count(&json, "ws_idle_lost")), (100, 0), "{json}");
     assert!(count(&json, "ok") > 0, "{json}");
     let (json, ..) = ask("/gone", "10");
@@ -212,8 +216,8 @@ fn wrong_flags() {
         (&[url, "--ws", "--insecure"], "--insecure is for TLS"),
     ] {
         let output = highwater(arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(words), "{arguments:?}: {words:?} in {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{arguments:?}: {words:?} in {stderr}");
     }
 }

@@ -82,9 +82,9 @@ fn what_cannot_be_written_is_said() {
         (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.code())
     };
     for form in ["--once", "--json"] {
-        let (said, status) = written_to(full_disk().into(), form);
-        assert!(said.contains("standard output: No space left on device"), "{said}");
-        assert_eq!(status, Some(2), "{said}");
+        let (stderr, status) = written_to(full_disk().into(), form);
+        assert!(stderr.contains("standard output: No space left on device"), "{stderr}");
+        assert_eq!(status, Some(2), "{stderr}");
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         assert_eq!(written_to(writer.into(), form), (String::new(), Some(0)));
@@ -144,7 +144,7 @@ fn what_is_no_server() {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nup 1\n");
         }
     });
-    for (url, said, status) in [
+    for (url, message, status) in [
         (
             format!("http://{closed}"),
             "nothing listens there (connection refused); is the server running?",
@@ -159,7 +159,7 @@ fn what_is_no_server() {
         ("ftp://x".to_owned(), "use one like http://127.0.0.1:9090", 2),
     ] {
         let (text, code) = complaint(&[&url, "--once"]);
-        assert!(text.contains(said) && code == Some(status), "{url}: {code:?} {text}");
+        assert!(text.contains(message) && code == Some(status), "{url}: {code:?} {text}");
     }
     let (text, code) = complaint(&["--interval", "1ms"]);
     assert!(text.contains("--interval") && code == Some(2), "{text}");

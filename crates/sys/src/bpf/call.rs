@@ -155,8 +155,8 @@ pub(super) fn load(program: &Program, purpose: Purpose, title: &str) -> io::Resu
     if length == 0 {
         return Err(refusal); // The verifier did not run.
     }
-    let said = String::from_utf8_lossy(&log[..length]);
-    let text = format!("the kernel's verifier refuses {title}: {refusal}\n{}", said.trim_end());
+    let log = String::from_utf8_lossy(&log[..length]);
+    let text = format!("the kernel's verifier refuses {title}: {refusal}\n{}", log.trim_end());
     Err(io::Error::new(refusal.kind(), text))
 }
 

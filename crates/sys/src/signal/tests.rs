@@ -68,8 +68,8 @@ fn everyone_hears_each_signal() {
     waker.wake();
     assert_eq!(signals.wait_or(&waker, long).expect("it can be waited for"), None);
     kill(libc::SIGTERM);
-    let heard = signals.wait_or(&waker, long).expect("it can be waited for");
-    assert_eq!(heard, Some(Signal::Terminate));
+    let received = signals.wait_or(&waker, long).expect("it can be waited for");
+    assert_eq!(received, Some(Signal::Terminate));
     drop((signals, others));
     install(libc::SIGHUP, inherited);
     drop(end);

@@ -43,16 +43,16 @@ impl Uring {
         entry: &cqueue::Entry,
         on_event: &mut impl FnMut(Event<'_>),
     ) {
-        let (index, told) = (token.index(), entry.result());
+        let (index, events) = (token.index(), entry.result());
         let more = cqueue::more(entry.flags());
         let slot = self.slots.find(token).expect("a slot outlives what it has in flight");
         if !more {
             slot.clear(WATCHING | UNWATCHING);
         }
         // A negative result says that the poll itself is over.
-        if told > 0 && !slot.is(CLOSING) {
+        if events > 0 && !slot.is(CLOSING) {
             // Both sides may have finished normally: only an error is the end before `close`.
-            if told & FAILURE != 0 && socket::take_error(slot.fd) != 0 {
+            if events & FAILURE != 0 && socket::take_error(slot.fd) != 0 {
                 self.shut(index);
             } else if !slot.is(EOF | HUNG_UP) {
                 slot.set(HUNG_UP);
@@ -61,7 +61,7 @@ impl Uring {
         }
         if !more {
             // The kernel also ends a poll whose report found the completion queue full.
-            if told > 0 {
+            if events > 0 {
                 self.watch(index);
             }
             self.free_if_done(index, on_event);

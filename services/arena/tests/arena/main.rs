@@ -228,11 +228,11 @@ fn echoes_of_websockets() {
         let message = [&[0x80 | opcode, 0x85, 0, 0, 0, 0], &b"hello"[..]].concat();
         client.send(message).expect("it is open");
         let wanted = [&[0x80 | opcode, 5], &b"hello"[..]].concat();
-        let seen = client.heard().len();
-        while client.heard().len() < seen + wanted.len() {
-            assert!(client.hear().expect("it is open"), "it has closed");
+        let seen = client.received().len();
+        while client.received().len() < seen + wanted.len() {
+            assert!(client.read_more().expect("it is open"), "it has closed");
         }
-        assert_eq!(client.heard()[seen..], wanted);
+        assert_eq!(client.received()[seen..], wanted);
     }
 }
 
@@ -274,11 +274,11 @@ fn wrong_settings() {
         (&["--variant=none"], &["--variant", "none", "text-fixed"]),
         (&["--datasets=a"], &["--datasets", "--dataset"]),
     ];
-    for (args, said) in cases {
+    for (args, words) in cases {
         let output = arena(args).arg("--listen=127.0.0.1:0").output().expect("it starts");
         let text = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
-        for word in said {
+        for word in words {
             assert!(text.contains(word), "{args:?}: no {word:?} in {text}");
         }
     }
@@ -293,13 +293,13 @@ fn settings_that_cannot_be_served() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let missing = "/nowhere/certificate.pem";
-    let (code, said) = status(&["--listen=127.0.0.1:0,tls"]);
-    assert!(code == Some(2) && said.contains("set tls-cert and tls-key"), "{code:?} {said}");
+    let (code, output) = status(&["--listen=127.0.0.1:0,tls"]);
+    assert!(code == Some(2) && output.contains("set tls-cert and tls-key"), "{code:?} {output}");
     let files = ["--tls-cert", missing, "--tls-key", missing];
-    let (code, said) = status(&[&["--listen=127.0.0.1:0,tls"], &files[..]].concat());
-    assert!(code == Some(2) && said.contains(missing), "{code:?} {said}");
+    let (code, output) = status(&[&["--listen=127.0.0.1:0,tls"], &files[..]].concat());
+    assert!(code == Some(2) && output.contains(missing), "{code:?} {output}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("it is bound").to_string();
-    let (code, said) = status(&["--listen", &address]);
-    assert!(code == Some(1) && said.contains(&address), "{code:?} {said}");
+    let (code, output) = status(&["--listen", &address]);
+    assert!(code == Some(1) && output.contains(&address), "{code:?} {output}");
 }

@@ -59,12 +59,12 @@ fn a_topic_without_rights() {
             (0..20).for_each(|number| assert_eq!(post(&gateway, number), 202));
             20
         };
-        eventually(&format!("the log names the reason: {}", gateway.said()), || {
-            let said = gateway.said();
+        eventually(&format!("the log names the reason: {}", gateway.log()), || {
+            let said = gateway.log();
             [reason, &topic, "operations Describe and Write"].iter().all(|word| said.contains(word))
         });
         assert_eq!(records(&gateway, "delivered"), 0);
-        assert!(!gateway.said().contains("delivered again"), "{}", gateway.said());
+        assert!(!gateway.log().contains("delivered again"), "{}", gateway.log());
         allow(&own, "Write", &topic);
         eventually("it takes records", || post(&gateway, taken) == 202);
         eventually("all is delivered", || gateway.metric("highwater_ingest_pending") == 0.0);

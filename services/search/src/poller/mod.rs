@@ -217,21 +217,22 @@ pub struct Poller {
 
 #[derive(Default)]
 struct Stopping {
-    told: Mutex<bool>,
-    bell: Condvar,
+    is_stopping: Mutex<bool>,
+    changed: Condvar,
 }
 
 impl Stopping {
-    /// Waits for `delay`, or until told to stop. True if told to stop.
+    /// Waits for `delay`, or until the end begins. True if it has begun.
     fn wait(&self, delay: Duration) -> bool {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.bell.wait_timeout_while(told, delay, |told| !*told);
+        let is_stopping = self.is_stopping.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited =
+            self.changed.wait_timeout_while(is_stopping, delay, |is_stopping| !*is_stopping);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn tell(&self) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.bell.notify_all();
+    fn begin(&self) {
+        *self.is_stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
     }
 }
 
@@ -266,7 +267,7 @@ impl Poller {
 
     /// Stops the thread and waits for it. See the module's notes on how long that can take.
     pub fn stop(self) {
-        self.stopping.tell();
+        self.stopping.begin();
         self.agent.shutdown();
         // A panic inside a poll is caught there; one outside has been reported by the runtime, and
         // at this point there is nothing left to save.

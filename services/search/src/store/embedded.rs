@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use highwater_kit::sqlite::{self, Refusal, Told};
+use highwater_kit::sqlite::{self, ErrorContext, Refusal};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::{Record, Row, Store, StoreError, text};
@@ -63,7 +63,7 @@ impl Embedded {
         let mut store = Embedded { connection, path };
         store
             .prepare()
-            .map_err(|refusal| StoreError::new(store.told().explain_refusal(refusal)))?;
+            .map_err(|refusal| StoreError::new(store.error_context().explain_refusal(refusal)))?;
         Ok(store)
     }
 
@@ -73,16 +73,16 @@ impl Embedded {
         create_or_check(&transaction, &self.path)?;
         transaction.commit()?;
         sqlite::use_write_ahead_log(&self.connection, &self.path, "full")?;
-        self.told().check(&self.connection)
+        self.error_context().check(&self.connection)
     }
 
-    fn told(&self) -> Told<'_> {
+    fn error_context(&self) -> ErrorContext<'_> {
         let remedy = ", or move it away (events that are no longer in the feed are then lost)";
-        Told { path: &self.path, remedy }
+        ErrorContext { path: &self.path, remedy }
     }
 
     fn explain(&self, error: &rusqlite::Error) -> StoreError {
-        StoreError::new(self.told().explain(error))
+        StoreError::new(self.error_context().explain(error))
     }
 }
 
@@ -99,7 +99,7 @@ impl Store for Embedded {
             let record = row.record();
             records.push(record.map_err(|column| {
                 let what = format!("event {id}: {column} is not one we wrote");
-                StoreError::new(self.told().damaged(&what))
+                StoreError::new(self.error_context().damaged(&what))
             })?);
         }
         Ok(records)

@@ -87,7 +87,7 @@ fn repartition(stage: &Stage) -> (bool, String) {
 
 fn warns(instance: &Process) {
     eventually("the warning", || {
-        let said = instance.said();
+        let said = instance.log();
         said.contains("the topic has got more partitions") && said.contains("repartition")
     });
 }
@@ -138,7 +138,7 @@ fn another_number_of_partitions() {
     (0..3).for_each(|_| todos.step(&mut client));
     todos.await_last(&mut client);
     assert!(used(&stage).len() > 4, "{:?}", used(&stage));
-    assert!(!third.said().contains("more partitions"), "{}", third.said());
+    assert!(!third.log().contains("more partitions"), "{}", third.log());
 
     made_anew_with_fewer(&stage, &third);
     drop(workers);

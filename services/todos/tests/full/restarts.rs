@@ -108,7 +108,7 @@ fn a_restart_after_retention() {
     eventually("the queue's first segments are removed", removed);
     first.stop();
     let second = instance(&url, data.path());
-    assert_eq!(second.metric("todos_dead_letters_total"), 0.0, "{}", second.said());
+    assert_eq!(second.metric("todos_dead_letters_total"), 0.0, "{}", second.log());
     assert_eq!(second.metric("http_store_size"), 1000.0);
     assert_eq!(number(&url, "SELECT count(*) FROM dead_letters"), 0);
 }

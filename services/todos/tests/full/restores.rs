@@ -45,7 +45,7 @@ impl Writer {
         let title = format!("todo {}", self.count);
         // Whoever waits for the outcome may not be told it where the store is restored meanwhile.
         let created = ask(instance, "POST", "/todos", &format!(r#"{{"title":"{title}"}}"#));
-        assert_eq!(created.status, 202, "{created:?}\n{}", instance.said());
+        assert_eq!(created.status, 202, "{created:?}\n{}", instance.log());
         let id = created.member("id");
         eventually("it is shown", || instance.get(&format!("/todos/{id}")).status == 200);
         (id, title)

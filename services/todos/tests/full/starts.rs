@@ -94,7 +94,7 @@ fn a_store_that_is_read_only() {
     service.wait_for(|line| line.contains("the start waits for the store"));
     sql(&url, "ALTER ROLE full_read_only RESET default_transaction_read_only");
     service.begins(" serving ");
-    let said = service.said();
+    let said = service.log();
     assert!(said.contains("give DATABASE_URL of the primary"), "{said}");
 }
 

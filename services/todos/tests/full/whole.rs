@@ -209,7 +209,7 @@ fn await_all(stage: &Stage, instances: &[Process; 2], acknowledged: &[String]) {
             missing.is_empty()
         });
         let (count, all, first) = (missing.len(), acknowledged.len(), missing.first());
-        assert!(are_shown, "{count} of {all} are not shown, {first:?} first\n{}", instance.said());
+        assert!(are_shown, "{count} of {all} are not shown, {first:?} first\n{}", instance.log());
     }
 }
 
@@ -308,7 +308,7 @@ fn a_worker_is_killed_and_started_again(
         assert_eq!(created.status, 202, "{created:?}");
         let target = format!("/todos/{}", created.member("id"));
         let changed = client.ask("PUT", &target, r#"{"completed":true}"#);
-        assert_eq!(changed.status, 202, "round {round}: {changed:?}\n{}", worker.said());
+        assert_eq!(changed.status, 202, "round {round}: {changed:?}\n{}", worker.log());
     }
     worker
 }

@@ -60,21 +60,21 @@ pub(super) fn measure(
 }
 
 /// # Errors
-/// Nothing may be refused, but `lost` of `sent` requests were not answered with 2xx, or the server counted `told`
+/// Nothing may be refused, but `lost` of `sent` requests were not answered with 2xx, or the server counted `counted`
 /// refusals, or does not say how many.
 fn nothing_refused(
     task: &Task<'_>,
     sent: u64,
     lost: u64,
-    told: impl FnOnce() -> Result<u64, String>,
+    counted: impl FnOnce() -> Result<u64, String>,
 ) -> Result<(), Failed> {
     if !task.cell.refuses_nothing {
         return Ok(());
     }
-    let told = told().map_err(|problem| {
+    let counted = counted().map_err(|problem| {
         Failed::Void(format!("how many requests were refused is not known: {problem}"))
     })?;
-    let refused = lost.max(told);
+    let refused = lost.max(counted);
     if refused == 0 {
         return Ok(());
     }
@@ -87,7 +87,7 @@ fn nothing_refused(
 ///
 /// # Errors
 /// Its metrics cannot be read.
-fn told_refusals(metrics: Option<&Metrics>) -> Result<u64, String> {
+fn refusals_counted(metrics: Option<&Metrics>) -> Result<u64, String> {
     let Some(metrics) = metrics else { return Ok(0) };
     let samples = metrics.read().map_err(|problem| format!("the metrics port: {problem}"))?;
     Ok(samples.get("http_scaling_total_rejections").copied().unwrap_or(0.0) as u64)
@@ -138,9 +138,9 @@ fn beside_peak(task: &Task<'_>, running: &mut Running) -> Result<Measured, Faile
     }
     let (reader, outcome) = load_read(task, running, &sending)?;
     let mut row = overload_of(&outcome);
-    told(running, &mut row);
+    add_server_metrics(running, &mut row);
     let lost = row.sent - outcome.tally.counts.ok.min(row.sent);
-    nothing_refused(task, row.sent, lost, || told_refusals(running.metrics.as_ref()))?;
+    nothing_refused(task, row.sent, lost, || refusals_counted(running.metrics.as_ref()))?;
     if has_load {
         peaks.push(peak(task, running.load_port(task.cell), PEAK)?);
         let own = own_peak(&peaks);
@@ -182,7 +182,7 @@ fn overload_of(outcome: &Outcome) -> Overload {
         sent: counts.sent,
         refused: counts.refused + counts.resets,
         timeouts: counts.timeouts,
-        bottlenecks: client_troubles(outcome, "").into_iter().collect(),
+        bottlenecks: client_problems(outcome, "").into_iter().collect(),
         ..Overload::default()
     }
 }
@@ -197,13 +197,13 @@ fn in_time(outcomes: &[(&str, &Outcome)], reader: &Reader) -> Result<(), Failed>
 }
 
 /// Reasons why the figures may describe the client.
-fn client_troubles(outcome: &Outcome, of: &str) -> Option<String> {
+fn client_problems(outcome: &Outcome, of: &str) -> Option<String> {
     let busy = outcome.client_cpu * 100.0;
     (busy >= 90.0).then(|| format!("{of}it used {busy:.0} % of a CPU"))
 }
 
-/// The server's metrics at the end.
-fn told(running: &Running, row: &mut Overload) {
+/// Adds the server's metrics at the end.
+fn add_server_metrics(running: &Running, row: &mut Overload) {
     let Some(Ok(samples)) = running.metrics.as_ref().map(|metrics| metrics.read()) else { return };
     row.limit = samples.get("http_scaling_connection_limit").copied();
     let gate = samples.keys().find_map(|name| name.strip_prefix("highwater_gate_info"));
@@ -244,7 +244,7 @@ fn refusal(task: &Task<'_>, running: &mut Running) -> Result<Measured, Failed> {
         )));
     }
     let mut row = overload_of(&outcome);
-    told(running, &mut row);
+    add_server_metrics(running, &mut row);
     row.cpu_us_per_refusal = law::cost_us(quiet, loaded, per_s).map(|cost| rounded(cost, 3));
     whole(&reader, vec![outcome], row)
 }

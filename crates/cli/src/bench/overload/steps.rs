@@ -51,10 +51,10 @@ pub(super) fn measure(
     super::in_time(&loads, &reader)?;
     let mut row = Overload { series, ..Overload::default() };
     row.peaks_per_s.extend(capacity);
-    super::told(running, &mut row);
+    super::add_server_metrics(running, &mut row);
     // Where some requests may be refused, the server's count says nothing about the others.
     let some_may = cell.steps.iter().any(|step| step.may_be_refused);
-    let told = if some_may { Ok(0) } else { super::told_refusals(running.metrics.as_ref()) };
+    let counted = if some_may { Ok(0) } else { super::refusals_counted(running.metrics.as_ref()) };
     let mut outcomes = Vec::new();
     let mut points = Vec::new();
     for ((step, done), index) in cell.steps.iter().zip(done).zip(0..) {
@@ -71,7 +71,7 @@ pub(super) fn measure(
     let good: u64 = outcomes.iter().map(|outcome| outcome.tally.counts.good).sum();
     row.goodput_per_s = rounded(good as f64 / cell.duration(task.plan).0.as_secs_f64(), 1);
     let (sent, lost) = lost(task, &row);
-    super::nothing_refused(task, sent, lost, || told)?;
+    super::nothing_refused(task, sent, lost, || counted)?;
     super::whole(&reader, outcomes, row)
 }
 
@@ -146,7 +146,7 @@ fn of_step(name: String, done: &Done, bottlenecks: &mut Vec<String>) -> StepRow 
     let latency =
         |quantile| rounded(outcome.tally.latency.quantile(quantile).unwrap_or(0) as f64 / 1e3, 1);
     let span = outcome.span.as_secs_f64();
-    bottlenecks.extend(super::client_troubles(outcome, &format!("{name}: ")));
+    bottlenecks.extend(super::client_problems(outcome, &format!("{name}: ")));
     StepRow {
         name,
         begin_s: rounded(done.at.as_secs_f64(), 3),

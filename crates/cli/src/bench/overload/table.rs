@@ -26,7 +26,7 @@ pub(in super::super) fn text(record: &Record) -> String {
     for cell in record.plan.cells.iter().filter(|cell| !cell.steps.is_empty()) {
         out += &steps(cell, &judged, &signals);
     }
-    out + &troubles(record)
+    out + &problems(record)
 }
 
 /// The servers of one cell.
@@ -135,7 +135,7 @@ fn rise(signal: &Signal) -> String {
 }
 
 /// Void rows, and rows whose figures may describe the client.
-fn troubles(record: &Record) -> String {
+fn problems(record: &Record) -> String {
     let mut counts = std::collections::BTreeMap::new();
     let is_ours = |row: &&Row| {
         record.plan.cells.iter().any(|cell| cell.name == row.cell && cell.is_overload())

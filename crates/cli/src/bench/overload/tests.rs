@@ -174,11 +174,11 @@ fn rows_survive_their_file() {
 /// nothing about it.
 #[test]
 fn refusals_that_cannot_be_read_are_not_zero() {
-    assert_eq!(super::told_refusals(None), Ok(0));
+    assert_eq!(super::refusals_counted(None), Ok(0));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let port = taken.local_addr().expect("it is bound").port();
     drop(taken);
     let metrics = Metrics { network: Network::loopback(), port };
-    let problem = super::told_refusals(Some(&metrics)).expect_err("nothing listens there");
+    let problem = super::refusals_counted(Some(&metrics)).expect_err("nothing listens there");
     assert!(problem.contains("the metrics port: "), "{problem}");
 }

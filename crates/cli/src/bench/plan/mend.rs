@@ -11,28 +11,28 @@ pub(super) fn mend(message: &str, before: &str) -> String {
         return unknown(rest);
     }
     let remedy = match message.as_str() {
-        said if said.contains("missing field `ready`") => {
+        text if text.contains("missing field `ready`") => {
             "; write ready = \"/path\", which is asked until it answers 2xx"
         }
-        said if said.contains("missing field `start`") => {
+        text if text.contains("missing field `start`") => {
             "; write start = [\"program\", \"argument\"], which prints last where the service is"
         }
-        said if said.contains("missing field `figures`") => {
+        text if text.contains("missing field `figures`") => {
             "; write [program.figures], and under it requests = { json = [\"key\"] } or { pattern = '(\\d+) requests' }"
         }
-        said if said.contains("missing field `command`") => {
+        text if text.contains("missing field `command`") => {
             "; write command = [\"program\", \"--listen\", \"127.0.0.1:{port}\"]"
         }
-        said if said.contains("missing field") => "; add it",
+        text if text.contains("missing field") => "; add it",
         _ => "",
     };
     if !remedy.is_empty() {
         return message + remedy;
     }
-    let said = in_words(&message);
+    let text = in_words(&message);
     match field_before(before) {
-        Some(field) => format!("{field}: {said}"),
-        None => said,
+        Some(field) => format!("{field}: {text}"),
+        None => text,
     }
 }
 

@@ -109,17 +109,17 @@ fn anything_between() {
         (Some(b'*'), "a*x*y*c", "ayxc", false),
         (Some(b'*'), "**", "", true),
     ] {
-        let said = super::Cell::is_expected(any, expected.as_bytes(), content.as_bytes());
-        assert_eq!(said, is_fine, "{expected} {content}");
+        let found = super::Cell::is_expected(any, expected.as_bytes(), content.as_bytes());
+        assert_eq!(found, is_fine, "{expected} {content}");
     }
 }
 
 /// Purpose: a plan that is not there is named, and where there are some.
 #[test]
 fn a_missing_plan() {
-    let said = Plan::read(Path::new("plans/nope.toml")).expect_err("there is none");
-    assert!(said.starts_with("plans/nope.toml: there is no such plan"), "{said}");
-    assert!(said.contains("bench/plans/*.toml"), "{said}");
+    let message = Plan::read(Path::new("plans/nope.toml")).expect_err("there is none");
+    assert!(message.starts_with("plans/nope.toml: there is no such plan"), "{message}");
+    assert!(message.contains("bench/plans/*.toml"), "{message}");
 }
 
 /// Purpose: the plans that ship are plans.
@@ -153,7 +153,7 @@ fn a_plan_survives_json() {
 /// Purpose: each mistake is refused on its line, by its field, with what to write instead.
 #[test]
 fn mistakes() {
-    for (from, to, line, said) in [
+    for (from, to, line, message) in [
         (
             "workers = 1\nready = \"/plaintext\"\nport",
             "workers = 2\nready = \"/\"\nport",
@@ -238,37 +238,37 @@ fn mistakes() {
         ("servers = [\"ours\"]", "servers = [\"yours\"]", 47, "not a server of this plan"),
     ] {
         assert!(WHOLE.contains(from), "{from}");
-        refuses((from, to), (line, said));
+        refuses((from, to), (line, message));
     }
-    for (text, said) in [
+    for (text, message) in [
         ("name = \"a\"", "server: none is given; add"),
         ("name = \"a\"", "cell: none is given; add"),
     ] {
         let refused = Plan::parse(text).expect_err("it has nothing");
-        assert!(refused.iter().any(|refused| refused.what.contains(said)), "{refused:?}");
+        assert!(refused.iter().any(|refused| refused.what.contains(message)), "{refused:?}");
     }
 }
 
 /// Purpose: a cell over TLS or WebSocket is refused where the load or the server cannot do it.
 #[test]
 fn mistakes_about_protocols() {
-    for (to, said) in [
+    for (to, message) in [
         ("tls = true", "listen on 127.0.0.1:{tls_port}"),
         ("resume = false", "write tls = true and close = true"),
         ("idle = 2", "write ws ="),
         ("ws = \"socket\"", "is not a path"),
         ("ws = \"/\"\nhttp2 = true", "remove them"),
     ] {
-        refuses(("pipeline = 2", to), (35, said));
+        refuses(("pipeline = 2", to), (35, message));
     }
 }
 
-/// The plan with `to` in place of `from` is refused on `line`, with `said`.
-fn refuses((from, to): (&str, &str), (line, said): (usize, &str)) {
+/// The plan with `to` in place of `from` is refused on `line`, with `message`.
+fn refuses((from, to): (&str, &str), (line, message): (usize, &str)) {
     let refused = Plan::parse(&WHOLE.replacen(from, to, 1)).expect_err(to);
     assert!(
-        refused.iter().any(|refused| refused.line == line && refused.what.contains(said)),
-        "{to:?} is to be refused on line {line} with {said:?}: {refused:?}"
+        refused.iter().any(|refused| refused.line == line && refused.what.contains(message)),
+        "{to:?} is to be refused on line {line} with {message:?}: {refused:?}"
     );
 }
 
@@ -370,7 +370,7 @@ fn plans_of_overload() {
 /// Purpose: each mistake in words about overload is refused by its field, with what to write instead.
 #[test]
 fn mistakes_about_overload() {
-    for (from, to, said) in [
+    for (from, to, message) in [
         ("load = 10.0", "load = -1.0", "load: -1; write 0.001 to 1000"),
         ("load = 10.0", "load = 10.0\nrate = 5", "remove it, or remove rate and steps"),
         ("load = 10.0\ndeadline = \"200ms\"", "load = 10.0", "load: needs a deadline"),
@@ -414,8 +414,8 @@ fn mistakes_about_overload() {
         assert!(OVERLOAD.contains(from), "{from}");
         let refused = Plan::parse(&OVERLOAD.replacen(from, to, 1)).expect_err(to);
         assert!(
-            refused.iter().any(|refused| refused.what.contains(said)),
-            "{to:?} is to be refused with {said:?}: {refused:?}"
+            refused.iter().any(|refused| refused.what.contains(message)),
+            "{to:?} is to be refused with {message:?}: {refused:?}"
         );
     }
 }
@@ -435,14 +435,14 @@ fn cpus() {
     assert_eq!(of(None, Some("0"), &four).unwrap(), ["1", "0"]);
     assert_eq!(of(None, None, &four).unwrap(), ["0", "1,2,3"]);
     assert_eq!(of(None, None, &[4, 9]).unwrap(), ["4", "9"]);
-    for (server, client, allowed, said) in [
+    for (server, client, allowed, message) in [
         (Some("4"), None, &four[..], "server_cpus: CPU 4 may not be used here; these may: 0,1,2,3"),
         (None, Some("7"), &four, "client_cpus: CPU 7"),
         (None, None, &[0], "need a CPU each"),
         (Some("0-3"), None, &four, "need a CPU each"),
     ] {
-        let problem = of(server, client, allowed).expect_err(said);
-        assert!(problem.contains(said), "{problem}");
+        let problem = of(server, client, allowed).expect_err(message);
+        assert!(problem.contains(message), "{problem}");
     }
 }
 

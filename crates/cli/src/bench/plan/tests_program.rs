@@ -102,7 +102,7 @@ fn words_in_braces() {
 /// Purpose: each mistake is refused on its line, by its field, with what to write instead.
 #[test]
 fn mistakes_about_programs() {
-    for (from, to, line, said) in [
+    for (from, to, line, message) in [
         (
             "name = \"load\"",
             "name = \"wrk\"",
@@ -191,8 +191,8 @@ fn mistakes_about_programs() {
         assert!(WHOLE.contains(from), "{from}");
         let refused = Plan::parse(&WHOLE.replacen(from, to, 1)).expect_err(to);
         assert!(
-            refused.iter().any(|refused| refused.line == line && refused.what.contains(said)),
-            "{to:?} is to be refused on line {line} with {said:?}: {refused:?}"
+            refused.iter().any(|refused| refused.line == line && refused.what.contains(message)),
+            "{to:?} is to be refused on line {line} with {message:?}: {refused:?}"
         );
     }
     let servers = "name = \"a\"\ncell_defaults = 1\n";
@@ -209,13 +209,13 @@ fn programs_or_servers() {
     assert!(refused[0].what.contains("none of them uses this server"), "{refused:?}");
     let servers = "name = \"a\"\n[[server]]\nname = \"s\"\ncommand = [\"x\"]\nready = \"/\"\n\
                    [[cell]]\nname = \"c\"\npath = \"/\"\nexpect = \"\"\n";
-    for (from, to, said) in [
+    for (from, to, message) in [
         ("name = \"a\"", "name = \"a\"\nshared_cpus = true", "shared_cpus: is for programs"),
         ("name = \"c\"", "name = \"c\"\nserver = \"s\"", "this plan has 0 programs"),
         ("name = \"c\"", "name = \"c\"\nvariables = { a = \"1\" }", "variables: are for programs"),
         ("path = \"/\"\n", "", "missing field `path`; add it"),
     ] {
         let refused = Plan::parse(&servers.replacen(from, to, 1)).expect_err(to);
-        assert!(refused.iter().any(|refused| refused.what.contains(said)), "{to}: {refused:?}");
+        assert!(refused.iter().any(|refused| refused.what.contains(message)), "{to}: {refused:?}");
     }
 }

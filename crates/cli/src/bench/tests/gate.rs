@@ -77,12 +77,12 @@ fn each_rule_forbids() {
         (|r| all(r, "b", |m| m.foreign_on_server_cpus = 0.5), Verdict::Void, "something else used"),
         (|r| r.aa = None, Verdict::Faster, "states no noise"),
     ];
-    for (spoil, expected, said) in at_limit {
+    for (spoil, expected, message) in at_limit {
         let mut record = record(&FASTER);
         spoil(&mut record);
         let (found, reasons) = verdict(&record);
-        assert_eq!(found, *expected, "{said}: {reasons}");
-        assert!(reasons.contains(said), "{said}: {reasons}");
+        assert_eq!(found, *expected, "{message}: {reasons}");
+        assert!(reasons.contains(message), "{message}: {reasons}");
         let code = match expected {
             Verdict::Faster => 0,
             Verdict::Slower | Verdict::Same => 1,
@@ -157,14 +157,14 @@ fn all_cells_together() {
 #[test]
 fn unknown_names() {
     let record = record(&FASTER);
-    for (baseline, candidate, cell, said) in [
+    for (baseline, candidate, cell, message) in [
         ("z", "b", None, "--baseline z: not in this record; it has a, b, c"),
         ("a", "z", None, "--candidate z"),
         ("a", "a", None, "are the same; name two"),
         ("a", "b", Some("z"), "--cell z: not in this record for both; it has x, y"),
     ] {
         let problem = claim(&record, baseline, candidate, cell).expect_err("it is unknown");
-        assert!(problem.contains(said), "{problem}");
+        assert!(problem.contains(message), "{problem}");
     }
 }
 
@@ -185,8 +185,8 @@ fn records_are_compared_by_their_ratios() {
     let faster = record(&[1.28, 1.29, 1.30, 1.31, 1.32]);
     assert_eq!(verdicts(&faster)[0].1, "faster");
     // 1 - 2 * 4 / 252: the orders of five and five values in which at most two quotients are on one side.
-    let said = show::change(&compare::compare(&old, &faster).expect("one plan")[0]);
-    assert!(said.contains("5 and 5 values, which cover 96.8 %"), "{said}");
+    let message = show::change(&compare::compare(&old, &faster).expect("one plan")[0]);
+    assert!(message.contains("5 and 5 values, which cover 96.8 %"), "{message}");
 
     // A cell that both records lack rows of is void, and says so.
     let of_y = compare::compare(&old, &faster).expect("one plan").pop().expect("y is compared");
@@ -226,12 +226,15 @@ fn what_is_not_compared_is_void() {
         (|r| r.plan.cells.retain(|cell| cell.name != "x"), "does not have it"),
         (|r| all(r, "b", |m| m.foreign_on_server_cpus = 0.5), "too few values count"),
     ];
-    for (spoil, said) in spoils {
+    for (spoil, message) in spoils {
         let mut new = record(&FASTER);
         spoil(&mut new);
         let (verdict, reason, shown) = of_b(&new);
-        assert_eq!(verdict, "void", "{said}");
-        assert!(reason.contains(said) && shown.contains(said), "{said}: {reason}: {shown}");
+        assert_eq!(verdict, "void", "{message}");
+        assert!(
+            reason.contains(message) && shown.contains(message),
+            "{message}: {reason}: {shown}"
+        );
     }
     let mut without_a = record(&FASTER);
     without_a.plan.cells.retain(|cell| cell.name == "x");

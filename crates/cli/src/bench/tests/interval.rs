@@ -53,10 +53,10 @@ fn intervals_cover_what_they_say() {
             low <= 1.0 && 1.0 <= high
         });
         let share = held.count() as f64 / f64::from(RUNS);
-        let said = interval::coverage(count).expect("six values are enough");
+        let stated = interval::coverage(count).expect("six values are enough");
         // Five standard deviations of the count.
-        let slack = 5.0 * (said * (1.0 - said) / f64::from(RUNS)).sqrt();
-        assert!((share - said).abs() < slack, "{count} values: {share}, not {said}");
+        let slack = 5.0 * (stated * (1.0 - stated) / f64::from(RUNS)).sqrt();
+        assert!((share - stated).abs() < slack, "{count} values: {share}, not {stated}");
     }
 }
 
@@ -147,18 +147,21 @@ fn factors_cover_what_they_say() {
     let mut prng = Prng::from_seed(11);
     for (m, n) in [(3, 3), (5, 4), (6, 6), (8, 7)] {
         let mut value = || ((0..12).map(|_| prng.unit()).sum::<f64>() - 6.0).exp();
-        let (mut held, mut said) = (0, 0.0);
+        let (mut held, mut stated) = (0, 0.0);
         for _ in 0..RUNS {
             let old: Vec<f64> = (0..m).map(|_| value()).collect();
             let new: Vec<f64> = (0..n).map(|_| value() * FACTOR).collect();
             let found = interval::factor(&old, &new).expect("two values at least on each side");
             held += u32::from(found.interval.low <= FACTOR && FACTOR <= found.interval.high);
-            said = found.coverage;
+            stated = found.coverage;
         }
         let share = f64::from(held) / f64::from(RUNS);
-        let slack = 5.0 * (said * (1.0 - said) / f64::from(RUNS)).sqrt();
-        assert!(share > said - slack, "{m} and {n} values: {share}, not {said}");
-        assert!(said < 0.95 || share < said + slack, "{m} and {n} values: {share}, not {said}");
+        let slack = 5.0 * (stated * (1.0 - stated) / f64::from(RUNS)).sqrt();
+        assert!(share > stated - slack, "{m} and {n} values: {share}, not {stated}");
+        assert!(
+            stated < 0.95 || share < stated + slack,
+            "{m} and {n} values: {share}, not {stated}"
+        );
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
 
-use super::reading::{Reading, Timed, Totals, Trouble};
+use super::reading::{Reading, SourceError, Timed, Totals};
 use super::service::{Circumstances, Service};
 use super::source::Answer;
 use super::window::{Counted, Window};
@@ -47,7 +47,7 @@ pub(crate) enum State {
     /// It answers; the text names the metric.
     Good(String),
     /// It does not answer, or its answer cannot be used.
-    Bad(Trouble),
+    Bad(SourceError),
 }
 
 impl State {
@@ -57,7 +57,7 @@ impl State {
             State::Kernel => "kernel",
             State::Waiting => "waiting",
             State::Good(_) => "ok",
-            State::Bad(trouble) => trouble.name(),
+            State::Bad(error) => error.name(),
         }
     }
 }
@@ -68,7 +68,7 @@ impl fmt::Display for State {
             State::Kernel => f.write_str("kernel"),
             State::Waiting => f.write_str("waiting for its first answer"),
             State::Good(what) => write!(f, "ok ({what})"),
-            State::Bad(trouble) => trouble.fmt(f),
+            State::Bad(error) => error.fmt(f),
         }
     }
 }
@@ -248,21 +248,21 @@ struct Watch {
     interval: Duration,
     state: State,
     /// When it last answered, good or bad.
-    heard: Instant,
+    answered_at: Instant,
     /// Its values when its counter last moved, and when that was.
     last: Option<(Instant, Totals)>,
 }
 
 impl Watch {
     fn new(interval: Duration, now: Instant) -> Self {
-        Watch { interval, state: State::Waiting, heard: now, last: None }
+        Watch { interval, state: State::Waiting, answered_at: now, last: None }
     }
 
     fn judge(&mut self, answer: Answer, window: &Window) -> Verdict {
-        self.heard = answer.at;
-        let reading = match answer.said {
+        self.answered_at = answer.at;
+        let reading = match answer.result {
             Ok(reading) => reading,
-            Err(trouble) => return self.fail(trouble),
+            Err(error) => return self.fail(error),
         };
         // After trouble, the increase between two answers cannot be assigned to a time.
         let is_first = !matches!(self.state, State::Good(_));
@@ -274,7 +274,7 @@ impl Watch {
 
     fn judge_rate(&mut self, at: Instant, rate: f64, is_first: bool, window: &Window) -> Verdict {
         if rate > RATE_MAX {
-            return self.fail(Trouble::Absurd(format!("{rate} requests per second")));
+            return self.fail(SourceError::Absurd(format!("{rate} requests per second")));
         }
         if rate == 0.0 && self.stands_still(at, window) {
             return self.fail(stale("the query's result is 0", window));
@@ -311,13 +311,13 @@ impl Watch {
             let (name, before, after) = (&totals.counter, last.completed, totals.completed);
             let text = format!("{name} went from {before} to {after}; was the server restarted?");
             self.last = Some((at, totals));
-            return self.fail(Trouble::Reset(text));
+            return self.fail(SourceError::Reset(text));
         }
         if gained > RATE_MAX * over.as_secs_f64() {
             let (name, seconds) = (&totals.counter, over.as_secs_f64());
             let text = format!("{name} grew by {gained} in {seconds:.1} s");
             self.last = Some((at, totals));
-            return self.fail(Trouble::Absurd(text));
+            return self.fail(SourceError::Absurd(text));
         }
         if gained == 0.0 && self.stands_still(at, window) {
             return self.fail(stale(&format!("{} stands still", totals.counter), window));
@@ -350,7 +350,7 @@ impl Watch {
     }
 
     fn is_stale(&self) -> bool {
-        matches!(self.state, State::Bad(Trouble::Stale(_)))
+        matches!(self.state, State::Bad(SourceError::Stale(_)))
     }
 
     /// Whether connections come and go, but the counter has stood still for too long.
@@ -359,25 +359,27 @@ impl Watch {
         at.saturating_since(window.began) >= patience && window.completed() >= STALE_COMPLETED
     }
 
-    fn fail(&mut self, trouble: Trouble) -> Verdict {
-        self.state = State::Bad(trouble);
+    fn fail(&mut self, error: SourceError) -> Verdict {
+        self.state = State::Bad(error);
         Verdict::Nothing
     }
 
     /// A source that does not answer at all is in trouble too.
     fn check_silence(&mut self, now: Instant) {
-        let silent = now.saturating_since(self.heard);
+        let silent = now.saturating_since(self.answered_at);
         let is_silent = silent > self.interval * 3 + TIMEOUT;
         if is_silent && !matches!(self.state, State::Bad(_)) {
             let text = format!("no answer for {} s", silent.as_secs());
-            self.state = State::Bad(Trouble::Silent(text));
+            self.state = State::Bad(SourceError::Silent(text));
         }
     }
 }
 
-fn stale(what: &str, window: &Window) -> Trouble {
+fn stale(what: &str, window: &Window) -> SourceError {
     let count = window.completed();
-    Trouble::Stale(format!("{what} though {count} connections were closed; is it this server's?"))
+    SourceError::Stale(format!(
+        "{what} though {count} connections were closed; is it this server's?"
+    ))
 }
 
 fn gain(now: Option<f64>, before: Option<f64>) -> Option<f64> {

@@ -36,7 +36,7 @@ struct Scene {
     counted: Counted,
     samples: std::sync::Arc<std::sync::Mutex<Vec<Sample>>>,
     /// The reported states, in order.
-    told: Vec<String>,
+    states: Vec<String>,
 }
 
 const TURN: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ impl Scene {
         let now = Instant::from_nanos(1_000_000_000_000);
         let policy = Policy::new(Box::new(limit), BOUNDS, interval, now);
         let counted = Counted { completed: Some(0), in_flight: Some(0), ..Counted::default() };
-        Scene { policy, now, counted, samples, told: Vec::new() }
+        Scene { policy, now, counted, samples, states: Vec::new() }
     }
 
     fn sourced() -> Self {
@@ -57,23 +57,28 @@ impl Scene {
     }
 
     /// A tenth of a second in which `closed` connections end and `in_flight` are open.
-    fn turn(&mut self, closed: u64, in_flight: u32, said: Option<Result<Reading, Trouble>>) -> u32 {
+    fn turn(
+        &mut self,
+        closed: u64,
+        in_flight: u32,
+        result: Option<Result<Reading, SourceError>>,
+    ) -> u32 {
         self.now += TURN;
         self.counted.completed = self.counted.completed.map(|before| before + closed);
         self.counted.in_flight = self.counted.in_flight.map(|_| in_flight);
-        let answer = said.map(|said| Answer { at: self.now, said });
+        let answer = result.map(|result| Answer { at: self.now, result });
         if self.policy.on_turn(self.now, self.counted, answer) {
-            self.told.push(self.policy.state().name().to_owned());
+            self.states.push(self.policy.state().name().to_owned());
         }
         self.policy.limit()
     }
 
-    /// A second under load, at the end of which the source answers `said`.
-    fn second(&mut self, said: Result<Reading, Trouble>) -> u32 {
+    /// A second under load, at the end of which the source answers `result`.
+    fn second(&mut self, result: Result<Reading, SourceError>) -> u32 {
         for _ in 0..9 {
             self.turn(20, 10, None);
         }
-        self.turn(20, 10, Some(said))
+        self.turn(20, 10, Some(result))
     }
 
     fn samples(&self) -> Vec<Sample> {
@@ -81,20 +86,20 @@ impl Scene {
     }
 }
 
-fn totals(completed: f64) -> Result<Reading, Trouble> {
+fn totals(completed: f64) -> Result<Reading, SourceError> {
     let counter = "http_requests_total".to_owned();
     let (good, latency, queue_delay, taken_ms) = (None, None, None, None);
     Ok(Reading::Totals(Totals { counter, completed, good, latency, queue_delay, taken_ms }))
 }
 
-fn every_trouble() -> Vec<Trouble> {
+fn every_error() -> Vec<SourceError> {
     let why = String::new;
     vec![
-        Trouble::Silent(why()),
-        Trouble::Wrong(why()),
-        Trouble::Missing(why()),
-        Trouble::Stale(why()),
-        Trouble::Absurd(why()),
+        SourceError::Silent(why()),
+        SourceError::Wrong(why()),
+        SourceError::Missing(why()),
+        SourceError::Stale(why()),
+        SourceError::Absurd(why()),
     ]
 }
 
@@ -110,7 +115,7 @@ fn the_kernels_counts_suffice() {
     assert_eq!((sample.span, sample.completed, sample.in_flight), (TURN, 20, 10));
     assert_eq!(sample.in_flight_max, 10);
     assert_eq!(scene.policy.state(), &State::Kernel);
-    assert!(scene.told.is_empty());
+    assert!(scene.states.is_empty());
 }
 
 /// Purpose: an idle server, or one that serves a request now and then, gives no samples of bursts
@@ -155,7 +160,7 @@ fn a_source_is_followed() {
     let sample = scene.samples()[0];
     assert_eq!((sample.completed, sample.good, sample.in_flight), (1000, 500, 10));
     assert_eq!(sample.queue_delay_mean, Duration::from_millis(10));
-    assert_eq!(scene.told, ["ok"]);
+    assert_eq!(scene.states, ["ok"]);
 }
 
 /// Purpose: an exporter that is refreshed less often than it is asked gives samples over the time
@@ -179,30 +184,30 @@ fn a_slow_exporter_is_no_burst() {
 /// once.
 #[test]
 fn before_the_first_answer_the_start_limit_holds() {
-    for trouble in every_trouble() {
+    for error in every_error() {
         let mut scene = Scene::sourced();
         for _ in 0..20 {
-            assert_eq!(scene.second(Err(trouble.clone())), BOUNDS.0);
+            assert_eq!(scene.second(Err(error.clone())), BOUNDS.0);
         }
-        assert_eq!(scene.told, [trouble.name()]);
+        assert_eq!(scene.states, [error.name()]);
     }
     let mut scene = Scene::sourced();
     for _ in 0..100 {
         assert_eq!(scene.turn(20, 10, None), BOUNDS.0);
     }
-    assert_eq!(scene.told, ["silent"], "one that says nothing at all");
+    assert_eq!(scene.states, ["silent"], "one that says nothing at all");
 }
 
 /// Purpose: after any failure the last good limit is kept and the failure is reported once; the
 /// increase across a failure is never used as a rate.
 #[test]
 fn trouble_keeps_the_last_safe_limit() {
-    for trouble in every_trouble() {
+    for error in every_error() {
         let mut scene = Scene::sourced();
         scene.second(totals(0.0));
         assert_eq!(scene.second(totals(200.0)), 128);
         for _ in 0..10 {
-            assert_eq!(scene.second(Err(trouble.clone())), 128);
+            assert_eq!(scene.second(Err(error.clone())), 128);
         }
         assert_eq!(
             scene.second(totals(5000.0)),
@@ -211,7 +216,7 @@ fn trouble_keeps_the_last_safe_limit() {
         );
         assert_eq!(scene.second(totals(5200.0)), 256);
         assert_eq!(scene.samples().last().expect("some").completed, 200);
-        assert_eq!(scene.told, ["ok", trouble.name(), "ok"]);
+        assert_eq!(scene.states, ["ok", error.name(), "ok"]);
     }
 }
 
@@ -225,7 +230,7 @@ fn a_counter_that_goes_back_begins_anew() {
     assert_eq!(scene.second(totals(50.0)), 128);
     assert_eq!(scene.second(totals(250.0)), 128);
     assert_eq!(scene.second(totals(450.0)), 256);
-    assert_eq!(scene.told, ["ok", "reset", "ok"]);
+    assert_eq!(scene.states, ["ok", "reset", "ok"]);
 
     let Ok(Reading::Totals(other)) = totals(9e9) else { unreachable!("made so") };
     let other = Totals { counter: "other_total".to_owned(), ..other };
@@ -243,14 +248,14 @@ fn a_counter_that_stands_still_is_stale() {
     for _ in 0..10 {
         assert_eq!(scene.second(totals(300.0)), 128);
     }
-    assert_eq!(scene.told, ["ok", "stale"]);
+    assert_eq!(scene.states, ["ok", "stale"]);
     scene.second(totals(500.0));
     assert_eq!(scene.second(totals(700.0)), 256);
 
     for turn in 0..600 {
         scene.turn(0, 0, (turn % 10 == 0).then(|| totals(700.0)));
     }
-    assert_eq!(scene.told, ["ok", "stale", "ok"]);
+    assert_eq!(scene.states, ["ok", "stale", "ok"]);
     // The quiet minute is not part of the rate that follows.
     scene.second(totals(900.0));
     let sample = *scene.samples().last().expect("some");
@@ -263,7 +268,7 @@ fn rates_are_judged() {
     let mut scene = Scene::sourced();
     scene.second(totals(0.0));
     assert_eq!(scene.second(totals(1e15)), BOUNDS.0);
-    assert_eq!(scene.told, ["ok", "absurd"]);
+    assert_eq!(scene.states, ["ok", "absurd"]);
 
     let mut scene = Scene::sourced();
     assert_eq!(scene.second(Ok(Reading::Rate(2e9))), BOUNDS.0);
@@ -273,7 +278,7 @@ fn rates_are_judged() {
     for _ in 0..10 {
         assert_eq!(scene.second(Ok(Reading::Rate(0.0))), 128);
     }
-    assert_eq!(scene.told, ["absurd", "ok", "stale"]);
+    assert_eq!(scene.states, ["absurd", "ok", "stale"]);
 }
 
 /// Purpose: the wait of a sample is averaged over the whole sample, and the server's own
@@ -316,14 +321,14 @@ fn a_backlog_is_a_queue() {
     }
 }
 
-fn any_said() -> impl Strategy<Value = Option<Result<Reading, Trouble>>> {
+fn any_said() -> impl Strategy<Value = Option<Result<Reading, SourceError>>> {
     let number = prop_oneof![0.0..1e6, Just(0.0), Just(1e300), Just(f64::MAX), Just(5e-324)];
-    let trouble = prop::sample::select(every_trouble());
+    let error = prop::sample::select(every_error());
     prop_oneof![
         3 => Just(None),
         3 => number.clone().prop_map(|completed| Some(totals(completed))),
         1 => number.prop_map(|rate| Some(Ok(Reading::Rate(rate)))),
-        1 => trouble.prop_map(|trouble| Some(Err(trouble))),
+        1 => error.prop_map(|error| Some(Err(error))),
     ]
 }
 
@@ -340,14 +345,14 @@ proptest! {
             scene.counted = Counted::default();
         }
         let mut before = BOUNDS.0;
-        for (closed, in_flight, said) in story {
-            let limit = scene.turn(closed, in_flight, said);
+        for (closed, in_flight, result) in story {
+            let limit = scene.turn(closed, in_flight, result);
             prop_assert!((BOUNDS.1..=BOUNDS.2).contains(&limit));
             let is_good = matches!(scene.policy.state(), State::Good(_));
             prop_assert!(is_good || limit == before, "moved in {:?}", scene.policy.state());
             before = limit;
         }
-        for pair in scene.told.windows(2) {
+        for pair in scene.states.windows(2) {
             prop_assert_ne!(&pair[0], &pair[1]);
         }
     }

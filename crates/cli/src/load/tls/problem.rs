@@ -192,14 +192,14 @@ mod tests {
             Error::DecryptError,
             Error::EncryptError,
         ] {
-            let said = words(&error, false);
-            assert!(said.contains("; "), "{said:?} has no remedy");
+            let text = words(&error, false);
+            assert!(text.contains("; "), "{text:?} has no remedy");
             // A name such as BadEncoding has a capital letter behind a small one.
-            let known = said.replace("serverAuth", "").replace("subjectAltName", "");
+            let known = text.replace("serverAuth", "").replace("subjectAltName", "");
             let known = known.replace("basicConstraints", "");
             let is_name =
                 |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
-            assert!(!known.as_bytes().windows(2).any(is_name), "{said}");
+            assert!(!known.as_bytes().windows(2).any(is_name), "{text}");
         }
     }
 }

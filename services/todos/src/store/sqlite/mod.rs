@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use highwater::journal::storage::create_directory;
-use highwater_kit::sqlite::{self, BUSY_TIMEOUT, Refusal, Told};
+use highwater_kit::sqlite::{self, BUSY_TIMEOUT, ErrorContext, Refusal};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use uuid::Uuid;
 
@@ -45,9 +45,9 @@ impl Sqlite {
         let (connection, path) = sqlite::open(directory, FILE, |path| create_directory(path))
             .map_err(StoreError::new)?;
         let mut store = Sqlite { connection, path };
-        store
-            .prepare()
-            .map_err(|refusal| StoreError::new(told(&store.path).explain_refusal(refusal)))?;
+        store.prepare().map_err(|refusal| {
+            StoreError::new(error_context(&store.path).explain_refusal(refusal))
+        })?;
         Ok(store)
     }
 
@@ -90,7 +90,7 @@ impl Sqlite {
         // an older one than the last process had.
         transaction.execute("UPDATE versions SET timeline = max(timeline + 1, ?1)", [now_us()])?;
         transaction.commit()?;
-        told(&self.path).check(&self.connection)
+        error_context(&self.path).check(&self.connection)
     }
 }
 
@@ -262,12 +262,12 @@ fn todo(row: &rusqlite::Row<'_>) -> rusqlite::Result<Todo> {
     })
 }
 
-fn told(path: &Path) -> Told<'_> {
-    Told { path, remedy: "" }
+fn error_context(path: &Path) -> ErrorContext<'_> {
+    ErrorContext { path, remedy: "" }
 }
 
 fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
-    StoreError::new(told(path).explain(error))
+    StoreError::new(error_context(path).explain(error))
 }
 
 #[cfg(test)]

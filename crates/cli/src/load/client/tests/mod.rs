@@ -172,12 +172,12 @@ fn unexpected_answers() {
             return vec![(now, Does::Say(b""))];
         }
         count += 1;
-        let said: &[u8] = match count % 4 {
+        let bytes: &[u8] = match count % 4 {
             0 | 2 => OK,
             1 => b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno",
             _ => b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nok",
         };
-        vec![(now + ms(1), Does::Say(said))]
+        vec![(now + ms(1), Does::Say(bytes))]
     });
     let (tally, _) = run(case, server);
     let Counts { sent, ok, good, non_2xx, bad, .. } = tally.counts;
