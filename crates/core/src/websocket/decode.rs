@@ -7,14 +7,17 @@
 //!
 //! [`Decoder::next`] reports a message that came in one piece and without a mask where it stands; all others are copied
 //! once, which takes the mask away. [`Decoder::next_message`] owns its input: it takes the mask away in place, and gives out
-//! a message that came in one piece as a part of that input.
+//! a message that came in one piece as a part of that input. Compressed messages, if they were agreed on, are decompressed
+//! while their bytes come: the limits hold for the result, and text is checked behind it.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::close::{CloseCode, Error};
+use super::compressed::{Compressed, Inflate};
 use super::utf8::Utf8;
-use super::{CONTROL_MAX, Kind, Limits, Role, mask, opcode};
+use super::{CONTROL_MAX, Kind, Limits, Role, encode, mask, opcode};
 
 /// The longest header: two bytes, the length and the mask.
 const HEADER_MAX: usize = 14;
@@ -46,6 +49,8 @@ pub struct Close<'a> {
 struct Frame {
     opcode: u8,
     is_last: bool,
+    /// It begins a compressed message.
+    is_compressed: bool,
     key: Option<[u8; 4]>,
     len: usize,
 }
@@ -70,7 +75,7 @@ enum State {
 /// assert_eq!(decoder.next(&mut input), Ok(Some(Event::Message(Kind::Text, b"Hello"))));
 /// assert_eq!(decoder.next(&mut input), Ok(None));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Decoder {
     role: Role,
     limits: Limits,
@@ -85,6 +90,10 @@ pub struct Decoder {
     control: Vec<u8>,
     /// The message was reported: its memory is freed.
     is_reported: bool,
+    /// If compressed messages were agreed on.
+    compressed: Option<Box<Compressed>>,
+    /// The message whose frames are coming is compressed, or the one that was reported last was.
+    is_compressed: bool,
 }
 
 impl Decoder {
@@ -100,10 +109,25 @@ impl Decoder {
             utf8: Utf8::default(),
             control: Vec::new(),
             is_reported: false,
+            compressed: None,
+            is_compressed: false,
         }
     }
 
-    /// Bytes of memory it has allocated on the heap: none between two messages, but for a control frame's.
+    /// Accepts compressed messages (RFC 7692 §6), which `inflate` decompresses: only after both sides have agreed on them.
+    #[must_use]
+    pub fn with_inflate(mut self, inflate: Box<dyn Inflate>) -> Decoder {
+        self.compressed = Some(Box::new(Compressed::new(inflate)));
+        self
+    }
+
+    /// Whether the message that [`Decoder::next`] has just reported came compressed.
+    pub fn was_compressed(&self) -> bool {
+        self.is_compressed && self.is_reported
+    }
+
+    /// Bytes of memory it has allocated on the heap: none between two messages, but for a control frame's, and for what
+    /// decompresses.
     pub fn allocated(&self) -> usize {
         self.bytes.capacity() + self.control.capacity()
     }
@@ -119,7 +143,7 @@ impl Decoder {
         input: &mut &'i [u8],
     ) -> Result<Option<Event<'a>>, Error> {
         if self.is_reported {
-            (self.bytes, self.is_reported) = (Vec::new(), false);
+            let _ = self.take_reported();
         }
         loop {
             match self.state {
@@ -150,9 +174,14 @@ impl Decoder {
                 State::Payload(frame, taken) => {
                     let (piece, rest) = input.split_at((frame.len - taken).min(input.len()));
                     *input = rest;
-                    if !self.add(frame, taken, piece) {
-                        self.state = State::Failed(NOT_UTF8);
-                        return Err(NOT_UTF8);
+                    let added = match self.is_compressed && frame.opcode < opcode::CLOSE {
+                        true => self.decompress(frame, taken, piece),
+                        false if self.add(frame, taken, piece) => Ok(()),
+                        false => Err(NOT_UTF8),
+                    };
+                    if let Err(error) = added {
+                        self.state = State::Failed(error);
+                        return Err(error);
                     }
                     if taken + piece.len() < frame.len {
                         self.state = State::Payload(frame, taken + piece.len());
@@ -188,7 +217,7 @@ impl Decoder {
             return Ok(None);
         };
         let Some(header) = input.get(..header_len) else { return Ok(None) };
-        let Ok(frame) = decode(header, self.role) else { return Ok(None) };
+        let Ok(frame) = decode(header, self.role, false) else { return Ok(None) };
         let kind = match frame.opcode {
             opcode::TEXT => Kind::Text,
             opcode::BINARY => Kind::Binary,
@@ -210,20 +239,27 @@ impl Decoder {
         Ok(Some((kind, payload.freeze())))
     }
 
-    /// How many bytes have come of a message that has begun, and has more to come.
+    /// How many bytes have come of a message that has begun, and has more to come; as they came.
     pub(super) fn unfinished(&self) -> Option<usize> {
-        self.message.map(|_| self.bytes.len())
+        self.message.map(|_| match &self.compressed {
+            Some(compressed) if self.is_compressed => compressed.received(),
+            _ => self.bytes.len(),
+        })
     }
 
     /// The message that was reported last, if it is kept here because it came in several pieces.
     pub(super) fn take_reported(&mut self) -> Option<Vec<u8>> {
-        core::mem::take(&mut self.is_reported).then(|| core::mem::take(&mut self.bytes))
+        core::mem::take(&mut self.is_reported).then(|| {
+            self.is_compressed = false;
+            core::mem::take(&mut self.bytes)
+        })
     }
 
     /// Whether a frame is a whole message that needs no copy.
     #[inline]
     fn is_in_place(&self, frame: Frame, input: &[u8]) -> bool {
         frame.is_last
+            && !frame.is_compressed
             && frame.key.is_none()
             && frame.opcode != opcode::CONTINUATION
             && input.len() >= frame.len
@@ -241,7 +277,7 @@ impl Decoder {
             };
             if *filled == needed {
                 *filled = 0;
-                return decode(&bytes[..needed], self.role).map(Some);
+                return decode(&bytes[..needed], self.role, self.compressed.is_some()).map(Some);
             }
             let (piece, rest) = input.split_at((needed - *filled).min(input.len()));
             if piece.is_empty() {
@@ -270,7 +306,15 @@ impl Decoder {
             (opcode::BINARY, None) => self.message = Some(Kind::Binary),
             _ => {}
         }
-        self.limits.check(self.bytes.len(), frame.len)
+        match &mut self.compressed {
+            Some(compressed) if frame.is_compressed || self.is_compressed => {
+                if !core::mem::replace(&mut self.is_compressed, true) {
+                    compressed.begin();
+                }
+                compressed.limits(self.limits).check(compressed.received(), frame.len)
+            }
+            _ => self.limits.check(self.bytes.len(), frame.len),
+        }
     }
 
     /// Keeps a piece of a payload. False: it is text, and not UTF-8.
@@ -284,6 +328,21 @@ impl Decoder {
         }
         let is_text = !is_control && self.message == Some(Kind::Text);
         !is_text || self.utf8.add(&self.bytes[from..])
+    }
+
+    /// Decompresses a piece of a payload.
+    fn decompress(&mut self, frame: Frame, taken: usize, piece: &[u8]) -> Result<(), Error> {
+        let Some(compressed) = &mut self.compressed else { return Ok(()) };
+        let (from, is_end) = (self.bytes.len(), frame.is_last && taken + piece.len() == frame.len);
+        let message_max = self.limits.message_max;
+        compressed.add(frame.key, taken, piece, &mut self.bytes, message_max)?;
+        if is_end {
+            compressed.end(&mut self.bytes, message_max)?;
+        }
+        match self.message == Some(Kind::Text) && !self.utf8.add(&self.bytes[from..]) {
+            true => Err(NOT_UTF8),
+            false => Ok(()),
+        }
     }
 
     fn end_message(&mut self) -> Result<Event<'_>, Error> {
@@ -355,14 +414,15 @@ fn header_len(second: u8) -> usize {
     2 + length + if second & 0x80 != 0 { 4 } else { 0 }
 }
 
-/// RFC 6455 §5.2.
+/// RFC 6455 §5.2. `may_be_compressed`: RSV1 is allowed where RFC 7692 §6 has it.
 #[inline]
-fn decode(header: &[u8], role: Role) -> Result<Frame, Error> {
+fn decode(header: &[u8], role: Role, may_be_compressed: bool) -> Result<Frame, Error> {
     let [first, second, rest @ ..] = header else {
         return Err(Error::protocol("a header has two bytes"));
     };
-    if first & 0x70 != 0 {
-        return Err(Error::protocol("a reserved bit is set, although no extension was agreed on"));
+    let is_compressed = first & 0x70 != 0;
+    if is_compressed {
+        check_reserved(*first, may_be_compressed)?;
     }
     let (opcode, is_last) = (first & 0x0f, first & 0x80 != 0);
     if matches!(opcode, 0x3..=0x7 | 0xb..) {
@@ -392,5 +452,17 @@ fn decode(header: &[u8], role: Role) -> Result<Frame, Error> {
         return Err(Error::protocol("a control frame is fragmented, or has more than 125 bytes"));
     }
     let len = usize::try_from(len).unwrap_or(usize::MAX);
-    Ok(Frame { opcode, is_last, key: key.first_chunk().copied(), len })
+    Ok(Frame { opcode, is_last, is_compressed, key: key.first_chunk().copied(), len })
+}
+
+/// Whether the reserved bits, of which one is set, are those of the beginning of a compressed message.
+#[cold]
+fn check_reserved(first: u8, may_be_compressed: bool) -> Result<(), Error> {
+    Err(Error::protocol(match (first & 0x70, first & 0x0f) {
+        (encode::COMPRESSED, opcode::TEXT | opcode::BINARY) if may_be_compressed => return Ok(()),
+        (encode::COMPRESSED, _) if may_be_compressed => {
+            "a frame that does not begin a message is marked as compressed"
+        }
+        _ => "a reserved bit is set, although no extension was agreed on",
+    }))
 }

@@ -70,6 +70,9 @@ pub fn close(code: Option<CloseCode>, reason: &str, key: Option<[u8; 4]>, out: &
     control(opcode::CLOSE, &payload, key, out);
 }
 
+/// The bit of a header's first byte that says that its frame begins a compressed message (RSV1, RFC 7692 §6).
+pub const COMPRESSED: u8 = 0x40;
+
 /// Bytes of the longest header of a frame without a mask.
 pub const HEADER_MAX: usize = 10;
 

@@ -8,14 +8,17 @@
 //!
 //! A [`Session`] is a server's side of a connection: a decoder, the answers that the protocol asks for, and deadlines.
 //!
-//! It begins where the handshake ends, and knows no extension. Both roles are here: a client masks what it sends, and a
+//! It begins where the handshake ends; [`accept`] and [`extensions`] are parts of that. Compressed messages (RFC 7692) are
+//! refused unless the decoder was given an [`Inflate`]: the core knows no algorithm for them. Both roles are here: a client masks what it sends, and a
 //! server refuses what is not masked. Text is checked while it arrives, so that a message is refused at its first wrong
 //! byte. Memory is allocated for bytes received, up to [`Limits::message_max`].
 
 mod accept;
 mod close;
+mod compressed;
 mod decode;
 pub mod encode;
+pub mod extensions;
 mod mask;
 mod session;
 #[cfg(test)]
@@ -24,6 +27,7 @@ mod utf8;
 
 pub use accept::{accept, is_key};
 pub use close::{CloseCode, Error};
+pub use compressed::{Inflate, InflateError};
 pub use decode::{Close, Decoder, Event};
 pub use mask::apply as mask;
 pub use session::{End, Message, Session, Timing};

@@ -22,6 +22,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use core::time::Duration;
 
 use super::close::{CloseCode, Error};
+use super::compressed::Inflate;
 use super::decode::{Decoder, Event};
 use super::{Kind, Limits, Role, encode};
 use crate::time::Instant;
@@ -147,6 +148,13 @@ impl Session {
             heard_close: None,
             said: None,
         }
+    }
+
+    /// Accepts compressed messages, as [`Decoder::with_inflate`] does.
+    #[must_use]
+    pub fn with_inflate(mut self, inflate: Box<dyn Inflate>) -> Session {
+        self.decoder = self.decoder.with_inflate(inflate);
+        self
     }
 
     // ---- inputs

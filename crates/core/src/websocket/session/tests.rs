@@ -2,6 +2,7 @@
 
 use alloc::vec;
 
+use super::super::compressed::InflateError;
 use super::*;
 
 const KEY: [u8; 4] = [1, 2, 3, 4];
@@ -153,6 +154,50 @@ fn unfinished_messages() {
     side.session.on_deadline(at(315), &mut side.out);
     assert_eq!(side.said()[2..4], 1008_u16.to_be_bytes());
     assert_eq!(side.session.end(), Some(End::Failed(CloseCode::POLICY)));
+}
+
+/// Makes a kilobyte of each byte.
+#[derive(Debug)]
+struct Swells;
+
+impl Inflate for Swells {
+    fn inflate(
+        &mut self,
+        piece: &[u8],
+        out: &mut Vec<u8>,
+        _len_max: usize,
+    ) -> Result<(), InflateError> {
+        out.resize(out.len() + 1024 * piece.len(), b'x');
+        Ok(())
+    }
+
+    fn end(&mut self, _out: &mut Vec<u8>, _len_max: usize) -> Result<(), InflateError> {
+        Ok(())
+    }
+}
+
+/// Purpose: a compressed message is one of the session's messages, and the time that it may take is earned by its bytes as
+/// they came: else a few of them would let a peer keep a whole message's memory for an hour.
+#[test]
+fn compressed_messages() {
+    let mut side = Side::new();
+    side.session = side.session.with_inflate(Box::new(Swells));
+    side.session.timing.idle_max = Duration::MAX;
+    side.session.timing.ping_after = Duration::MAX;
+    let compressed = |payload: &[u8], is_last| {
+        let mut bytes =
+            framed(|out| encode::frame(Kind::Text, payload, true, is_last, Some(KEY), out));
+        bytes[0] |= encode::COMPRESSED;
+        bytes
+    };
+    assert_eq!(side.hear(&compressed(b"aa", true), at(1)), [vec![b'x'; 2048]]);
+    side.hear(&compressed(&[b'a'; 12], false), at(100));
+    assert_eq!(side.session.deadline(), at(160));
+    side.hear(&framed(|out| encode::frame(Kind::Text, b"a", false, false, Some(KEY), out)), at(159));
+    assert_eq!(side.session.deadline(), at(214), "13 bytes are worth 54 ms");
+    let end = framed(|out| encode::frame(Kind::Text, b"", false, true, Some(KEY), out));
+    assert_eq!(side.hear(&end, at(200))[0].len(), 13 * 1024);
+    assert!(side.session.is_open() && side.said().is_empty());
 }
 
 /// Purpose: the peer's close frame is answered with its code, once; what follows it is dropped.
