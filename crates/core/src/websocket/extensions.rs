@@ -363,7 +363,8 @@ mod tests {
     /// Purpose: what the server does not allow is said in its answer, and an offer under which it cannot be had is declined.
     #[test]
     fn what_the_server_wants() {
-        let none_kept = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+        let none_kept =
+            "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
         assert_eq!(answer(&["permessage-deflate"], &NOTHING_KEPT), Ok(Some(none_kept.to_string())));
         let small = most((true, 10), (true, 11));
         for (offer, expected) in [
@@ -391,7 +392,10 @@ mod tests {
     /// fields there are.
     #[test]
     fn several_offers() {
-        let (first, second) = ("permessage-deflate; mux, x-webkit-deflate-frame; a=\"b\"", " ,permessage-deflate;server_max_window_bits=12 ,permessage-deflate,");
+        let (first, second) = (
+            "permessage-deflate; mux, x-webkit-deflate-frame; a=\"b\"",
+            " ,permessage-deflate;server_max_window_bits=12 ,permessage-deflate,",
+        );
         let expected = "permessage-deflate; server_max_window_bits=12".to_string();
         assert_eq!(answer(&[first, second], &ALL), Ok(Some(expected.clone())));
         assert_eq!(answer(&[&format!("{first}, {second}")], &ALL), Ok(Some(expected)));

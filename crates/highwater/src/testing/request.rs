@@ -126,7 +126,8 @@ impl<'c> RequestBuilder<'c> {
     }
 
     /// Opens a WebSocket: the fields of the handshake are added, unless they were set. Over HTTP/2 it is an extended CONNECT
-    /// (RFC 8441).
+    /// (RFC 8441). If the request has a field `Sec-WebSocket-Extensions` that offers `permessage-deflate`, and the server
+    /// accepts it, messages are compressed both ways (feature `websocket-deflate`).
     ///
     /// # Panics
     /// If the answer is not a valid 101, or 200 over HTTP/2; or if the server does not take WebSockets over HTTP/2.

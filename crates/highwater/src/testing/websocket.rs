@@ -1,11 +1,18 @@
 //! A WebSocket, from the client's side.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use highwater_core::http1::client::{Asked, Next, Reader};
+#[cfg(feature = "websocket-deflate")]
+use highwater_core::websocket::extensions::read_deflate_answer;
 use highwater_core::websocket::{CloseCode, Decoder, Event, Limits, Role, accept, encode};
 
 use super::http2::Stream;
 use super::server::Waited;
 use super::{Client, Connection};
+#[cfg(feature = "websocket-deflate")]
+use crate::websocket::deflate::{Deflater, Inflater};
 use crate::websocket::{CloseFrame, Message};
 
 /// The fields that ask for a WebSocket. The key is that of the RFC's example: a proof that the server speaks WebSocket, and
@@ -20,6 +27,13 @@ pub(super) const HANDSHAKE: [(&str, &str); 4] = [
 /// The one of them that there is over HTTP/2.
 pub(super) const VERSION: (&str, &str) = HANDSHAKE[2];
 
+/// The fields of the answer that say what was agreed on.
+const ANSWERED: [&str; 2] = ["sec-websocket-protocol", "sec-websocket-extensions"];
+
+/// How hard messages are compressed: as a browser does.
+#[cfg(feature = "websocket-deflate")]
+const LEVEL: u32 = 6;
+
 /// A client masks what it sends, with a key that nobody on the way can foresee; there is nobody on the way here.
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
@@ -27,7 +41,6 @@ const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 ///
 /// Pings are answered when the test reads ([`recv`](WebSocket::recv), [`hear`](WebSocket::hear), [`heard`](WebSocket::heard)).
 /// If the test does not read while more than half a minute passes, the server gives the client up, like any silent client.
-#[derive(Debug)]
 pub struct WebSocket<'c> {
     wire: Wire<'c>,
     decoder: Decoder,
@@ -35,6 +48,10 @@ pub struct WebSocket<'c> {
     read: usize,
     protocol: Option<String>,
     answers_pings: bool,
+    #[cfg(feature = "websocket-deflate")]
+    deflater: Option<Deflater>,
+    #[cfg(feature = "websocket-deflate")]
+    was_compressed: bool,
 }
 
 /// What the server has sent.
@@ -73,7 +90,7 @@ impl<'c> WebSocket<'c> {
         let mut connection = client.connect();
         connection.send(request);
         let (mut reader, mut read, mut waited) = (Reader::default(), 0, Waited::default());
-        let protocol = loop {
+        let (protocol, extensions) = loop {
             let mut input = &connection.heard()[read..];
             let before = input.len();
             match reader.next(&mut input, Asked::Upgrade) {
@@ -83,9 +100,11 @@ impl<'c> WebSocket<'c> {
                     let accepted = accept(HANDSHAKE[3].1.as_bytes()).expect("it is a key");
                     let said = fields.get("sec-websocket-accept");
                     assert_eq!(said, Some(&accepted[..]), "Sec-WebSocket-Accept");
-                    let protocol = fields.get("sec-websocket-protocol");
+                    let said = |name| fields.get(name).map(String::from_utf8_lossy);
+                    let [protocol, extensions] =
+                        ANSWERED.map(|name| said(name).map(Cow::into_owned));
                     read += before - input.len();
-                    break protocol.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+                    break (protocol, extensions);
                 }
                 Ok(_) => {}
                 Err(error) => panic!("the answer is not HTTP: {}", error.reason()),
@@ -94,7 +113,7 @@ impl<'c> WebSocket<'c> {
             assert!(!connection.is_over(), "closed without an answer to a WebSocket's handshake");
             connection.wait(&mut waited, "answer to a WebSocket's handshake");
         };
-        WebSocket::new(Wire::Connection(connection), read, protocol)
+        WebSocket::new(Wire::Connection(connection), read, protocol, extensions.as_deref())
     }
 
     /// On a stream of HTTP/2, whose request has been sent.
@@ -108,20 +127,61 @@ impl<'c> WebSocket<'c> {
             stream.wait(&mut waited, "answer to a WebSocket's handshake");
         }
         assert_eq!(stream.status(), 200, "the answer to a WebSocket's handshake");
-        let protocol = stream.field("sec-websocket-protocol");
-        WebSocket::new(Wire::Stream(stream), 0, protocol)
+        let [protocol, extensions] = ANSWERED.map(|name| stream.field(name));
+        WebSocket::new(Wire::Stream(stream), 0, protocol, extensions.as_deref())
     }
 
-    fn new(wire: Wire<'c>, read: usize, protocol: Option<String>) -> Self {
+    #[track_caller]
+    fn new(
+        wire: Wire<'c>,
+        read: usize,
+        protocol: Option<String>,
+        extensions: Option<&str>,
+    ) -> Self {
         let limits = Limits { message_max: usize::MAX, frame_max: usize::MAX };
         let decoder = Decoder::new(Role::Client, limits);
-        WebSocket { wire, decoder, read, protocol, answers_pings: true }
+        #[cfg(feature = "websocket-deflate")]
+        let (decoder, deflater) = match read_deflate_answer(extensions.map(str::as_bytes)) {
+            Ok(Some(agreed)) => {
+                let inflater = Box::new(Inflater::new(agreed.server));
+                let deflater = Deflater::new(LEVEL, 1, agreed.client);
+                (decoder.with_inflate(inflater), Some(deflater))
+            }
+            Ok(None) => (decoder, None),
+            Err(error) => panic!("the answer to a WebSocket's handshake: {error}: {extensions:?}"),
+        };
+        #[cfg(not(feature = "websocket-deflate"))]
+        assert_eq!(extensions, None, "the answer accepts an extension");
+        WebSocket {
+            wire,
+            decoder,
+            read,
+            protocol,
+            answers_pings: true,
+            #[cfg(feature = "websocket-deflate")]
+            deflater,
+            #[cfg(feature = "websocket-deflate")]
+            was_compressed: false,
+        }
     }
 
-    /// Sends a message.
+    /// Sends a message. It is compressed if that was agreed on, and makes it smaller.
     pub fn send(&mut self, message: impl Into<Message>) {
         let message = message.into();
+        #[cfg(feature = "websocket-deflate")]
+        if let Some(content) = self.compressed(&message) {
+            return self.say(|out| {
+                encode::message(message.kind(), &content, Some(KEY), out);
+                out[0] |= encode::COMPRESSED;
+            });
+        }
         self.say(|out| encode::message(message.kind(), message.as_bytes(), Some(KEY), out));
+    }
+
+    #[cfg(feature = "websocket-deflate")]
+    fn compressed(&self, message: &Message) -> Option<Vec<u8>> {
+        let deflater = self.deflater.as_ref().filter(|it| it.compresses(message.len()))?;
+        deflater.compress(message.as_bytes()).0
     }
 
     /// Sends a ping.
@@ -206,6 +266,10 @@ impl<'c> WebSocket<'c> {
         let next = match self.decoder.next(&mut input) {
             Ok(Some(Event::Message(kind, bytes))) => {
                 let bytes = bytes::Bytes::copy_from_slice(bytes);
+                #[cfg(feature = "websocket-deflate")]
+                {
+                    self.was_compressed = self.decoder.was_compressed();
+                }
                 Some(Heard::Message(Message::received(kind, bytes)))
             }
             Ok(Some(Event::Ping(payload))) => Some(Heard::Ping(payload.to_vec())),
@@ -231,6 +295,13 @@ impl<'c> WebSocket<'c> {
         self.protocol.as_deref()
     }
 
+    /// Whether the message that was received last came compressed.
+    #[cfg(feature = "websocket-deflate")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "websocket-deflate")))]
+    pub fn was_compressed(&self) -> bool {
+        self.was_compressed
+    }
+
     /// Whether the server has ended the connection, or the stream.
     #[track_caller]
     pub fn is_closed(&self) -> bool {
@@ -241,5 +312,11 @@ impl<'c> WebSocket<'c> {
     #[track_caller]
     pub fn is_reset(&self) -> bool {
         wire!(&self.wire, is_reset())
+    }
+}
+
+impl fmt::Debug for WebSocket<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebSocket").field("wire", &self.wire).finish_non_exhaustive()
     }
 }

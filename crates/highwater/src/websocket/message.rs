@@ -145,9 +145,14 @@ impl From<Vec<u8>> for Message {
     }
 }
 
-/// An encoded message for many clients: all of them are sent the same bytes.
+/// An encoded message for many clients: all of them are sent the same bytes. For clients whose messages are compressed
+/// (`deflate`, feature `websocket-deflate`) it is compressed once, too.
 #[derive(Clone)]
-pub struct Frame(Bytes);
+pub struct Frame {
+    bytes: Bytes,
+    #[cfg(feature = "websocket-deflate")]
+    variants: super::deflate::Variants,
+}
 
 impl Frame {
     /// Encodes a message.
@@ -155,16 +160,26 @@ impl Frame {
         let message = message.into();
         let mut bytes = Vec::with_capacity(encode::HEADER_MAX + message.len());
         encode::message(message.kind(), message.as_bytes(), None, &mut bytes);
-        Frame(bytes.into())
+        Frame {
+            bytes: bytes.into(),
+            #[cfg(feature = "websocket-deflate")]
+            variants: super::deflate::Variants::new(message.kind(), message.len()),
+        }
     }
 
     pub(super) fn bytes(&self) -> &Bytes {
-        &self.0
+        &self.bytes
+    }
+
+    /// The same message, compressed for this client; `None` if it is to be sent as it is.
+    #[cfg(feature = "websocket-deflate")]
+    pub(super) fn compressed(&self, deflater: &super::deflate::Deflater) -> Option<Bytes> {
+        self.variants.get(deflater, &self.bytes)
     }
 }
 
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Frame({} bytes)", self.0.len())
+        write!(f, "Frame({} bytes)", self.bytes.len())
     }
 }

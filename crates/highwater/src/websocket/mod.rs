@@ -30,7 +30,7 @@
 //! | gives the client up | nothing follows the ping | [`pong_timeout`](WebSocketUpgrade::pong_timeout), 20 s |
 //! | closes with 1000 | the handler has returned, or dropped the socket | |
 //! | closes with 1001 | the server drains, or there was no message in either direction | [`idle_timeout`](WebSocketUpgrade::idle_timeout), never |
-//! | closes with 1002, 1007 | the client breaks a rule; sends text that is not UTF-8 | |
+//! | closes with 1002, 1007 | the client breaks a rule; sends text that is not UTF-8, or what cannot be decompressed | |
 //! | closes with 1008 | a message that has begun does not go on, or comes at less than 240 B/s | [`message_timeout`](WebSocketUpgrade::message_timeout), 60 s |
 //! | closes with 1009 | a message or a frame is too large | [`message_max`](WebSocketUpgrade::message_max), [`frame_max`](WebSocketUpgrade::frame_max), 1 MiB |
 //! | closes with 1011 | the handler has panicked, or returned an error | |
@@ -40,10 +40,12 @@
 //! | resets | the client does not answer a close frame | [`close_timeout`](WebSocketUpgrade::close_timeout), 5 s |
 //!
 //! An open WebSocket is neither load nor demand for admission while its handler waits. A limit of its route that is a number
-//! ([`Handler::concurrency_limit`](crate::Handler::concurrency_limit)) counts it until its end. Extensions, including
-//! compression, are not supported.
+//! ([`Handler::concurrency_limit`](crate::Handler::concurrency_limit)) counts it until its end. Messages
+//! are compressed if the endpoint asks for it with `deflate` (feature `websocket-deflate`); there are no other extensions.
 
 mod broadcast;
+#[cfg(feature = "websocket-deflate")]
+pub(crate) mod deflate;
 mod driver;
 mod handler;
 mod message;
@@ -55,6 +57,9 @@ mod upgrade;
 pub use highwater_core::websocket::{CloseCode, End};
 
 pub use broadcast::{Broadcast, Membership, SlowClient};
+#[cfg(feature = "websocket-deflate")]
+#[cfg_attr(docsrs, doc(cfg(feature = "websocket-deflate")))]
+pub use deflate::Deflate;
 pub use handler::{SocketFunction, WebSocketHandler, websocket};
 pub use message::{Frame, Message, Text};
 pub use socket::{CloseFrame, TrySendError, WebSocket, WebSocketReceiver, WebSocketSender};

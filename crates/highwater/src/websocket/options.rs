@@ -17,6 +17,8 @@ pub(super) struct Options {
     /// In the order of the server's preference.
     pub(super) protocols: Vec<String>,
     pub(super) origins: Origins,
+    #[cfg(feature = "websocket-deflate")]
+    pub(super) deflate: Option<super::deflate::Deflate>,
 }
 
 /// Which web pages may connect.
@@ -38,6 +40,8 @@ impl Default for Options {
             send_buffer_max: BUFFER_MAX,
             protocols: Vec::new(),
             origins: Origins::Same,
+            #[cfg(feature = "websocket-deflate")]
+            deflate: None,
         }
     }
 }
@@ -123,6 +127,16 @@ macro_rules! option_methods {
         #[must_use]
         pub fn protocols(mut self, protocols: impl IntoIterator<Item = impl Into<String>>) -> Self {
             self.options.protocols = protocols.into_iter().map(Into::into).collect();
+            self
+        }
+
+        /// Compresses messages for clients that offer it (`permessage-deflate`), and accepts compressed ones. Not unless this
+        /// is set. A request whose field `Sec-WebSocket-Extensions` is not a list of extensions is then answered 400.
+        #[cfg(feature = "websocket-deflate")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "websocket-deflate")))]
+        #[must_use]
+        pub fn deflate(mut self, deflate: $crate::websocket::Deflate) -> Self {
+            self.options.deflate = Some(deflate);
             self
         }
 

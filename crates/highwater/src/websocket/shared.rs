@@ -14,9 +14,11 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use highwater_core::time::Instant;
-use highwater_core::websocket::{CloseCode, Kind, Session, encode};
+use highwater_core::websocket::{CloseCode, Session, encode};
 use tokio::time::Instant as TokioInstant;
 
+#[cfg(feature = "websocket-deflate")]
+use super::deflate::{Deflater, Inflater, compressed_header};
 use super::message::{Frame, Message};
 use super::options::Options;
 use crate::app::{BodySender, Closed};
@@ -34,6 +36,17 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// The protocol that was agreed on.
     pub(super) protocol: Option<String>,
+    /// If compressed messages were agreed on.
+    #[cfg(feature = "websocket-deflate")]
+    deflater: Option<Deflater>,
+}
+
+/// What the handshake has agreed on.
+#[derive(Default)]
+pub(super) struct Agreed {
+    pub(super) protocol: Option<String>,
+    #[cfg(feature = "websocket-deflate")]
+    pub(super) deflate: Option<(Deflater, Inflater)>,
 }
 
 /// Why a message was not taken.
@@ -77,8 +90,15 @@ pub(super) struct State {
 
 impl Shared {
     /// A session that begins now, with one handle that receives.
-    pub(super) fn begin(options: &Options, protocol: Option<String>) -> Arc<Shared> {
+    pub(super) fn begin(options: &Options, agreed: Agreed) -> Arc<Shared> {
         let session = Session::new(options.limits, options.timing, Instant::ZERO);
+        #[cfg(feature = "websocket-deflate")]
+        let (session, deflater) = match agreed.deflate {
+            Some((deflater, inflater)) => {
+                (session.with_inflate(Box::new(inflater)), Some(deflater))
+            }
+            None => (session, None),
+        };
         let state = State {
             session,
             epoch: TokioInstant::now(),
@@ -97,7 +117,12 @@ impl Shared {
             senders: 0,
             sent: 0,
         };
-        Arc::new(Shared { state: Mutex::new(state), protocol })
+        Arc::new(Shared {
+            state: Mutex::new(state),
+            protocol: agreed.protocol,
+            #[cfg(feature = "websocket-deflate")]
+            deflater,
+        })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -148,13 +173,47 @@ impl Shared {
     }
 
     pub(super) fn try_send(&self, message: &Message) -> Result<(), Refused> {
+        #[cfg(feature = "websocket-deflate")]
+        if let Some(deflater) = &self.deflater
+            && deflater.compresses(message.len())
+        {
+            return self.try_send_compressed(deflater, message);
+        }
         let mut state = self.lock();
         state.may_send()?;
-        state.push(message.kind(), message.as_bytes(), || message.clone().into_bytes());
+        state.push_message(message);
+        Ok(())
+    }
+
+    /// The state is not locked while the message is compressed.
+    #[cfg(feature = "websocket-deflate")]
+    fn try_send_compressed(&self, deflater: &Deflater, message: &Message) -> Result<(), Refused> {
+        self.lock().may_send()?;
+        let (content, _in_order) = deflater.compress(message.as_bytes());
+        let mut state = self.lock();
+        state.may_still_send()?;
+        match content.map(Bytes::from) {
+            Some(content) => {
+                let header = compressed_header(message.kind(), content.len());
+                state.push(header, &content, || content.clone());
+            }
+            None => state.push_message(message),
+        }
         Ok(())
     }
 
     pub(super) fn try_send_frame(&self, frame: &Frame) -> Result<(), Refused> {
+        #[cfg(feature = "websocket-deflate")]
+        if let Some(deflater) = &self.deflater {
+            self.lock().may_send()?;
+            if let Some(frame) = frame.compressed(deflater) {
+                let _in_order = deflater.forget();
+                let mut state = self.lock();
+                state.may_still_send()?;
+                state.push_frame(&frame);
+                return Ok(());
+            }
+        }
         let mut state = self.lock();
         state.may_send()?;
         state.push_frame(frame.bytes());
@@ -224,9 +283,27 @@ impl State {
         }
     }
 
-    fn push(&mut self, kind: Kind, content: &[u8], shared: impl FnOnce() -> Bytes) {
+    /// As [`State::may_send`], for a message that was compressed meanwhile: it is not thrown away if others came before it.
+    #[cfg(feature = "websocket-deflate")]
+    fn may_still_send(&mut self) -> Result<(), Refused> {
+        match self.may_send() {
+            Err(Refused::Closed) => Err(Refused::Closed),
+            Ok(()) | Err(Refused::Full) => Ok(()),
+        }
+    }
+
+    fn push_message(&mut self, message: &Message) {
+        let header = encode::header(message.kind(), message.len());
+        self.push(header, message.as_bytes(), || message.clone().into_bytes());
+    }
+
+    fn push(
+        &mut self,
+        (header, len): ([u8; encode::HEADER_MAX], usize),
+        content: &[u8],
+        shared: impl FnOnce() -> Bytes,
+    ) {
         let Some(outgoing) = &self.outgoing else { return };
-        let (header, len) = encode::header(kind, content.len());
         if content.len() <= COPY_MAX {
             outgoing.push_copies([&header[..len], content], self.is_driven);
         } else {
@@ -341,6 +418,8 @@ fn remember(slot: &mut Option<Waker>, context: &Context<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use highwater_core::websocket::Kind;
+
     use super::*;
 
     /// Purpose: the inbox is full when the buffers of its messages have so many bytes, however small these are among the control
@@ -350,7 +429,7 @@ mod tests {
         const KEY: Option<[u8; 4]> = Some([0; 4]);
         let options = Options::default();
         for is_first in [false, true] {
-            let shared = Shared::begin(&options, None);
+            let shared = Shared::begin(&options, Agreed::default());
             let mut state = shared.lock();
             let (mut taken, mut kept) = (0, 0);
             while !state.is_inbox_full() {

@@ -5,13 +5,18 @@ use std::fmt;
 use highwater_core::websocket::accept;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 
+#[cfg(feature = "websocket-deflate")]
+use super::deflate::{Deflater, Inflater};
 use super::driver::connect;
 use super::options::{Options, Origins, option_methods};
-use super::shared::Shared;
+use super::shared::{Agreed, Shared};
 use super::socket::WebSocket;
 use crate::app::{Draining, Error, Finish, FromRequest, Request, Response};
 
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+
+#[cfg(feature = "websocket-deflate")]
+const EXTENSIONS: HeaderName = HeaderName::from_static("sec-websocket-extensions");
 
 /// A request that asks for a WebSocket: an extractor for handlers that decide whether to accept it. To accept all requests,
 /// use [`websocket`](super::websocket()).
@@ -42,6 +47,7 @@ const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 /// | does not ask for `Upgrade: websocket`, and is not an extended CONNECT | 426, with `Upgrade: websocket` in HTTP/1.1 |
 /// | has another `Sec-WebSocket-Version` than 13 | 426, in HTTP/2 400, with `Sec-WebSocket-Version: 13` |
 /// | has no valid `Sec-WebSocket-Key` in HTTP/1.1, another method than `GET`, or is HTTP/1.0 | 400 |
+/// | offers extensions in no valid form, where compression is asked for | 400 |
 /// | comes from a page of another origin | 403; see [`origins`](WebSocketUpgrade::origins) |
 pub struct WebSocketUpgrade {
     pub(super) options: Options,
@@ -49,6 +55,9 @@ pub struct WebSocketUpgrade {
     accept: Option<HeaderValue>,
     /// What the client offers, in its order.
     offered: Vec<String>,
+    /// The extensions that it offers, a value for each field.
+    #[cfg(feature = "websocket-deflate")]
+    extensions: Vec<Vec<u8>>,
     origin: Option<String>,
     host: Option<String>,
     draining: Draining,
@@ -66,6 +75,12 @@ impl FromRequest for WebSocketUpgrade {
             options: Options::default(),
             accept,
             offered: list(request, "sec-websocket-protocol").map(String::from).collect(),
+            #[cfg(feature = "websocket-deflate")]
+            extensions: request
+                .headers()
+                .get_all(EXTENSIONS.as_str())
+                .map(<[u8]>::to_vec)
+                .collect(),
             origin: request.header("origin").map(String::from),
             host: request.header("host").map(String::from),
             draining: Draining::from_request(request)?,
@@ -106,13 +121,27 @@ impl WebSocketUpgrade {
         let protocol = self.chosen();
         let name = HeaderName::from_static("sec-websocket-protocol");
         let field = protocol.as_deref().map(HeaderValue::try_from);
+        #[cfg(feature = "websocket-deflate")]
+        let (extension, deflate) = match self.accepted_deflate() {
+            Ok(agreed) => agreed.unzip(),
+            Err(refusal) => return Response::of_error(refusal),
+        };
+        let agreed = Agreed {
+            protocol,
+            #[cfg(feature = "websocket-deflate")]
+            deflate,
+        };
         let (options, draining) = (self.options, self.draining);
         let mut response = Response::upgrade_counted(WEBSOCKET, move |upgraded, sockets| {
-            let shared = Shared::begin(&options, protocol);
+            let shared = Shared::begin(&options, agreed);
             connect(shared, (upgraded, sockets), draining, &options, handler)
         });
         if let Some(accept) = self.accept {
             response.set_header(HeaderName::from_static("sec-websocket-accept"), accept);
+        }
+        #[cfg(feature = "websocket-deflate")]
+        if let Some(extension) = extension {
+            response.set_header(EXTENSIONS, extension);
         }
         match field {
             Some(Ok(value)) => response.set_header(name, value),
@@ -126,6 +155,20 @@ impl WebSocketUpgrade {
     fn chosen(&self) -> Option<String> {
         let is_offered = |ours: &&String| self.offered.iter().any(|theirs| theirs == *ours);
         self.options.protocols.iter().find(is_offered).cloned()
+    }
+
+    /// What is agreed on about compression, and how the client learns of it.
+    #[cfg(feature = "websocket-deflate")]
+    fn accepted_deflate(&self) -> Result<Option<(HeaderValue, (Deflater, Inflater))>, Error> {
+        let Some(deflate) = &self.options.deflate else { return Ok(None) };
+        let malformed = |_| {
+            Error::bad_request("the field Sec-WebSocket-Extensions is not a list of extensions")
+        };
+        let Some(agreed) = deflate.accept(&self.extensions).map_err(malformed)? else {
+            return Ok(None);
+        };
+        let answer = HeaderValue::try_from(agreed.answer).map_err(Error::internal)?;
+        Ok(Some((answer, deflate.begin(&agreed.deflate))))
     }
 
     /// Why a page of this origin may not connect.

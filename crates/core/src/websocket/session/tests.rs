@@ -193,7 +193,10 @@ fn compressed_messages() {
     assert_eq!(side.hear(&compressed(b"aa", true), at(1)), [vec![b'x'; 2048]]);
     side.hear(&compressed(&[b'a'; 12], false), at(100));
     assert_eq!(side.session.deadline(), at(160));
-    side.hear(&framed(|out| encode::frame(Kind::Text, b"a", false, false, Some(KEY), out)), at(159));
+    side.hear(
+        &framed(|out| encode::frame(Kind::Text, b"a", false, false, Some(KEY), out)),
+        at(159),
+    );
     assert_eq!(side.session.deadline(), at(214), "13 bytes are worth 54 ms");
     let end = framed(|out| encode::frame(Kind::Text, b"", false, true, Some(KEY), out));
     assert_eq!(side.hear(&end, at(200))[0].len(), 13 * 1024);
