@@ -143,7 +143,7 @@ impl<'c> WebSocket<'c> {
         #[cfg(feature = "websocket-deflate")]
         let (decoder, deflater) = match read_deflate_answer(extensions.map(str::as_bytes)) {
             Ok(Some(agreed)) => {
-                let inflater = Box::new(Inflater::new(agreed.server));
+                let inflater = Box::new(Inflater::new(agreed.server.is_kept));
                 let deflater = Deflater::new(LEVEL, 1, agreed.client);
                 (decoder.with_inflate(inflater), Some(deflater))
             }

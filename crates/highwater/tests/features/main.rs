@@ -47,5 +47,7 @@ mod tls;
 mod tunnel;
 mod websocket;
 mod websocket_clients;
+mod websocket_deflate;
+mod websocket_deflate_clients;
 mod websocket_http2;
 mod worker_local;

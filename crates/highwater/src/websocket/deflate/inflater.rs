@@ -3,7 +3,6 @@
 use std::cell::Cell;
 
 use flate2::{Decompress, FlushDecompress, Status};
-use highwater_core::websocket::extensions::{Context, WINDOW_BITS_MIN};
 use highwater_core::websocket::{Inflate, InflateError};
 
 /// What the sender of a message has left out (RFC 7692 §7.2.1): the end of an empty block.
@@ -24,14 +23,15 @@ thread_local! {
 /// Decompresses the messages of one peer.
 #[derive(Debug)]
 pub(crate) struct Inflater {
-    context: Context,
+    /// Messages refer to those before them.
+    is_kept: bool,
     /// `None` before the first message; between messages, too, unless the context is kept.
     state: Option<Decompress>,
 }
 
 impl Inflater {
-    pub(crate) fn new(context: Context) -> Inflater {
-        Inflater { context, state: None }
+    pub(crate) fn new(is_kept: bool) -> Inflater {
+        Inflater { is_kept, state: None }
     }
 
     /// Decompresses `piece` behind `out`. Returns whether a last block ended with it.
@@ -41,17 +41,15 @@ impl Inflater {
         out: &mut Vec<u8>,
         len_max: usize,
     ) -> Result<bool, InflateError> {
-        let Context { is_kept, window_bits } = self.context;
-        let state = self.state.get_or_insert_with(|| match is_kept {
-            true => Decompress::new_with_window_bits(false, window_bits.max(WINDOW_BITS_MIN)),
-            // Its window is the largest, which is right for smaller ones.
-            false => FREE.take().unwrap_or_else(|| Decompress::new(false)),
+        // Its window is the largest, which is right for smaller ones, and costs no more.
+        let new = || Decompress::new(false);
+        let state = self.state.get_or_insert_with(|| match self.is_kept {
+            true => new(),
+            false => FREE.take().unwrap_or_else(new),
         });
         loop {
             if out.len() == out.capacity() {
-                // One more byte than is allowed tells that there are more.
-                let capacity = (2 * out.len()).max(RESERVED).min(len_max.saturating_add(1));
-                out.reserve_exact(capacity - out.len());
+                out.reserve_exact(capacity(out.len(), len_max) - out.len());
             }
             let (in_before, len_before) = (state.total_in(), out.len());
             let status = state.decompress_vec(piece, out, FlushDecompress::None);
@@ -78,6 +76,16 @@ impl Inflater {
     }
 }
 
+/// The room for a message that has more than `len` bytes: half the largest, a quarter, and so on, so that the last step is
+/// a doubling, too. The largest has one byte more than is allowed, which tells that there are more.
+fn capacity(len: usize, len_max: usize) -> usize {
+    let mut capacity = len_max.saturating_add(1);
+    while capacity / 2 > len.max(RESERVED - 1) {
+        capacity /= 2;
+    }
+    capacity
+}
+
 impl Inflate for Inflater {
     fn inflate(
         &mut self,
@@ -92,7 +100,7 @@ impl Inflate for Inflater {
     }
 
     fn end(&mut self, out: &mut Vec<u8>, len_max: usize) -> Result<(), InflateError> {
-        if self.context.is_kept {
+        if self.is_kept {
             return self.feed(&TAIL, out, len_max).map(drop);
         }
         let is_whole = self.feed(&TAIL_AND_LAST, out, len_max)?;

@@ -48,9 +48,9 @@ const BYTES_MIN: usize = 1024;
 /// ```
 ///
 /// No context is kept unless it is asked for. A connection then needs memory for compression only while a message is being
-/// compressed, or has begun to come: 48 KiB for the latter. With [`server_context_takeover`](Deflate::server_context_takeover)
-/// it keeps 268 KiB from its first compressed message on, and with
-/// [`client_context_takeover`](Deflate::client_context_takeover) 48 KiB; smaller windows need less.
+/// compressed, or has begun to come: 47 KiB for the latter. With [`server_context_takeover`](Deflate::server_context_takeover)
+/// it keeps 372 KiB from its first compressed message on, and with
+/// [`client_context_takeover`](Deflate::client_context_takeover) 47 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deflate {
     level: u32,
@@ -92,7 +92,7 @@ impl Deflate {
     }
 
     /// Compresses a message with reference to those before it (context takeover), so that small messages that resemble each
-    /// other become much smaller. Each connection then keeps a compressor: 268 KiB, or 140 KiB with the smallest
+    /// other become much smaller. Each connection then keeps a compressor: 372 KiB, or 246 KiB with the smallest
     /// [window](Deflate::server_window_bits). A client may refuse.
     ///
     /// A [`Frame`](super::Frame) for many clients is compressed once, alone; the message after it has no context.
@@ -103,7 +103,7 @@ impl Deflate {
     }
 
     /// Lets clients compress a message with reference to those before it (context takeover). Each connection then keeps a
-    /// decompressor: 48 KiB, or 16 KiB with the smallest [window](Deflate::client_window_bits).
+    /// decompressor: 47 KiB, whatever their window.
     #[must_use]
     pub fn client_context_takeover(mut self) -> Self {
         self.most.client.is_kept = true;
@@ -117,18 +117,9 @@ impl Deflate {
     /// If it is not 9 to 15.
     #[must_use]
     pub fn server_window_bits(mut self, bits: u8) -> Self {
-        self.most.server.window_bits = checked(bits);
-        self
-    }
-
-    /// Lets clients compress with a window of 2<sup>`bits`</sup> bytes at most. 15, 32 KiB, unless this is set. If it is set
-    /// with [`client_context_takeover`](Deflate::client_context_takeover), clients that cannot be told so are not compressed.
-    ///
-    /// # Panics
-    /// If it is not 9 to 15.
-    #[must_use]
-    pub fn client_window_bits(mut self, bits: u8) -> Self {
-        self.most.client.window_bits = checked(bits);
+        let allowed = WINDOW_BITS_MIN..=WINDOW_BITS_MAX;
+        assert!(allowed.contains(&bits), "a window has 9 to 15 bits, not {bits}");
+        self.most.server.window_bits = bits;
         self
     }
 
@@ -140,12 +131,6 @@ impl Deflate {
     /// Compresses and decompresses as was agreed on.
     pub(super) fn begin(&self, agreed: &extensions::Deflate) -> (Deflater, Inflater) {
         let deflater = Deflater::new(self.level, self.bytes_min, agreed.server);
-        (deflater, Inflater::new(agreed.client))
+        (deflater, Inflater::new(agreed.client.is_kept))
     }
-}
-
-fn checked(bits: u8) -> u8 {
-    let allowed = WINDOW_BITS_MIN..=WINDOW_BITS_MAX;
-    assert!(allowed.contains(&bits), "a window has 9 to 15 bits, not {bits}");
-    bits
 }

@@ -32,7 +32,7 @@ fn inflated(inflater: &mut Inflater, bytes: &[u8], part: usize) -> Result<Vec<u8
 fn examples() {
     let hello = [0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
     for is_kept in [false, true] {
-        let mut inflater = Inflater::new(context(is_kept, 15));
+        let mut inflater = Inflater::new(is_kept);
         let mut expect = |bytes: &[u8], text: &[u8]| {
             for part in [1, 2, 100] {
                 assert_eq!(
@@ -50,10 +50,10 @@ fn examples() {
         expect(&[0x00], b"");
     }
     let again = [0xf2, 0x00, 0x11, 0x00, 0x00];
-    let mut keeps = Inflater::new(context(true, 15));
+    let mut keeps = Inflater::new(true);
     assert_eq!(inflated(&mut keeps, &hello, 100).as_deref(), Ok(&b"Hello"[..]));
     assert_eq!(inflated(&mut keeps, &again, 100).as_deref(), Ok(&b"Hello"[..]));
-    let mut forgets = Inflater::new(context(false, 15));
+    let mut forgets = Inflater::new(false);
     assert_eq!(inflated(&mut forgets, &hello, 100).as_deref(), Ok(&b"Hello"[..]));
     assert_eq!(inflated(&mut forgets, &again, 100), Err(InflateError::Invalid));
 }
@@ -63,9 +63,9 @@ fn examples() {
 #[test]
 fn invalid_bytes() {
     for bytes in [&[0x07][..], &[0xff; 8], &[0x00, 0x05, 0x00, 0x00, 0x00], &[0xf2, 0x48]] {
-        let mut inflater = Inflater::new(context(false, 15));
+        let mut inflater = Inflater::new(false);
         assert_eq!(inflated(&mut inflater, bytes, 100), Err(InflateError::Invalid), "{bytes:02x?}");
-        let mut inflater = Inflater::new(context(false, 15));
+        let mut inflater = Inflater::new(false);
         assert_eq!(
             inflated(&mut inflater, &[0xf2, 0x48, 0x05, 0x00], 100).as_deref(),
             Ok(&b"He"[..])
@@ -79,7 +79,7 @@ fn invalid_bytes() {
 fn bombs() {
     for is_kept in [false, true] {
         let deflater = Deflater::new(9, 1, context(is_kept, 15));
-        let mut inflater = Inflater::new(context(is_kept, 15));
+        let mut inflater = Inflater::new(is_kept);
         for (len, fits) in [(LIMIT - 1, true), (LIMIT, true), (LIMIT + 1, false)] {
             let content = vec![b'x'; len];
             let compressed = deflater.compress(&content).0.expect("it becomes smaller");
@@ -129,7 +129,7 @@ proptest! {
     ) {
         let deflater = Deflater::new(level, 1, context(is_kept, bits));
         let limits = Limits { message_max: LIMIT, frame_max: LIMIT };
-        let inflater = Box::new(Inflater::new(context(true, bits)));
+        let inflater = Box::new(Inflater::new(true));
         let mut decoder = Decoder::new(Role::Client, limits).with_inflate(inflater);
         for content in messages {
             let message = Message::from(content.clone());
@@ -168,7 +168,7 @@ proptest! {
             let at = usize::from(at) % bytes.len();
             bytes[at] = byte;
         }
-        let read = |part| inflated(&mut Inflater::new(context(is_kept, 15)), &bytes, part);
+        let read = |part| inflated(&mut Inflater::new(is_kept), &bytes, part);
         prop_assert_eq!(read(part), read(usize::MAX));
     }
 }
