@@ -219,7 +219,7 @@ load-thousand: ## Is a server that answers ever reported as dead? A thousand ove
 	scripts/load-thousand.sh
 
 .PHONY: autobahn
-autobahn: ## Run Autobahn's 301 cases for WebSocket servers, over io_uring and epoll; downloads kosoku once
+autobahn: ## Run Autobahn's cases for WebSocket servers, 216 of compression among them, over io_uring and epoll; downloads kosoku once
 	cargo build --profile fast --locked -p highwater-arena
 	scripts/autobahn.sh
 

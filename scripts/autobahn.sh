@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # autobahn.sh [OUTDIR]: runs Autobahn's cases for WebSocket servers against the arena's /ws, over io_uring where it works and
-# over epoll. kosoku runs Autobahn's own case files; it is downloaded once from PyPI. Version and checksum are fixed here.
+# over epoll, and those of compression (12, 13) against /ws/deflate and /ws/deflate/kept. kosoku runs Autobahn's own case files; it is downloaded once from PyPI. Version and checksum are fixed here.
 # Reports are written to OUTDIR, target/autobahn unless given. BIN is the folder of highwater-arena: target/fast.
 #
-# Cases of compression (12, 13) are left out: no extension is spoken. Cases of speed (9) are run: they have large messages.
+# Cases of speed (9) are run: they have large messages.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -51,6 +51,10 @@ for transport in auto epoll; do
   done
   echo "transport $transport"
   PYTHONPATH=$dir "$dir/bin/kosoku" -p 4 -x '12.*' -x '13.*' -o "$out/$transport" "ws://127.0.0.1:$port/ws"
+  for path in deflate deflate/kept; do
+    echo "compression: /ws/$path"
+    PYTHONPATH=$dir "$dir/bin/kosoku" -p 4 -i '12.*' -i '13.*' -o "$out/$transport-${path/\//-}" "ws://127.0.0.1:$port/ws/$path"
+  done
   kill "$server"
   wait "$server" || true
   server=

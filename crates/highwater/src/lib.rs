@@ -95,6 +95,7 @@
 //! | `files` | | `files::StaticFiles`: a folder, served below a path |
 //! | `embedded` | | `StaticFiles::embedded`: a folder that is a part of the program |
 //! | `compression` | | `layers::compression`: gzip, brotli, zstd; builds libzstd, which needs a C compiler |
+//! | `websocket-deflate` | | `websocket::Deflate`: compressed messages of WebSockets |
 //! | `csv` | | `Csv`: tables in answers and uploads |
 //! | `redis` | | `layers::RedisStore`: a response cache that several instances share |
 //! | `validation` | | `Valid`: input that is checked by the rules of `#[derive(garde::Validate)]` |

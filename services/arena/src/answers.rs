@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_core::Stream;
 use highwater::sse::Event;
+use highwater::websocket::Deflate;
 use highwater::{Closed, Error, Query, Response, Router, Sse, WebSocket, websocket};
 use serde::Deserialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -37,14 +38,22 @@ struct Size {
     n: usize,
 }
 
-/// Adds `/sse`, `/bytes`, `/big` and `/ws`.
+/// Adds `/sse`, `/bytes`, `/big` and `/ws`; below `/ws/`, the echo compresses messages, with a context and without.
 pub fn routes(router: Router) -> Router {
     // There is nothing to protect, and conformance suites send up to 16 MiB.
-    let echo = websocket(echo).any_origin().message_max(MESSAGE_MAX).frame_max(MESSAGE_MAX);
+    let echo = || websocket(echo).any_origin().message_max(MESSAGE_MAX).frame_max(MESSAGE_MAX);
+    let deflate = Deflate::new().bytes_min(1);
+    let kept = deflate.clone().server_context_takeover().client_context_takeover();
     // Each byte says where it is, so that a client sees what was lost or came twice.
     let big: Bytes = (0..BIG).map(|place| (place % 251) as u8).collect::<Vec<u8>>().into();
     let big = move || octets(big.clone());
-    router.get("/sse", events).get("/bytes", bytes).get("/big", big).get("/ws", echo)
+    router
+        .get("/sse", events)
+        .get("/bytes", bytes)
+        .get("/big", big)
+        .get("/ws", echo())
+        .get("/ws/deflate", echo().deflate(deflate))
+        .get("/ws/deflate/kept", echo().deflate(kept))
 }
 
 /// Sends every message back.
