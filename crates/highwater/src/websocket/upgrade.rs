@@ -63,6 +63,10 @@ pub struct WebSocketUpgrade {
     draining: Draining,
 }
 
+/// The answer's field, and what compresses and decompresses as it says.
+#[cfg(feature = "websocket-deflate")]
+type AcceptedDeflate = (HeaderValue, (Deflater, Inflater));
+
 impl FromRequest for WebSocketUpgrade {
     const CONNECT: bool = true;
 
@@ -159,7 +163,7 @@ impl WebSocketUpgrade {
 
     /// What is agreed on about compression, and how the client learns of it.
     #[cfg(feature = "websocket-deflate")]
-    fn accepted_deflate(&self) -> Result<Option<(HeaderValue, (Deflater, Inflater))>, Error> {
+    fn accepted_deflate(&self) -> Result<Option<AcceptedDeflate>, Error> {
         let Some(deflate) = &self.options.deflate else { return Ok(None) };
         let malformed = |_| {
             Error::bad_request("the field Sec-WebSocket-Extensions is not a list of extensions")

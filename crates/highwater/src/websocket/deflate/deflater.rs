@@ -133,8 +133,11 @@ fn run(state: &mut Compress, mut content: &[u8]) -> Vec<u8> {
 pub(in super::super) struct Variants {
     kind: Kind,
     content_len: usize,
-    made: Arc<Mutex<Vec<(Grade, Option<Bytes>)>>>,
+    made: Arc<Mutex<Vec<Variant>>>,
 }
+
+/// A frame; `None` if the message does not become smaller.
+type Variant = (Grade, Option<Bytes>);
 
 impl Variants {
     pub(in super::super) fn new(kind: Kind, content_len: usize) -> Variants {
