@@ -103,8 +103,10 @@ impl Inflate for Inflater {
         if self.is_kept {
             return self.feed(&TAIL, out, len_max).map(drop);
         }
-        let is_whole = self.feed(&TAIL_AND_LAST, out, len_max)?;
+        if !self.feed(&TAIL_AND_LAST, out, len_max)? {
+            return Err(InflateError::Invalid); // Its state is in the middle of a message, and for no other connection.
+        }
         FREE.set(self.state.take());
-        if is_whole { Ok(()) } else { Err(InflateError::Invalid) }
+        Ok(())
     }
 }

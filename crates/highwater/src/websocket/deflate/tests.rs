@@ -62,7 +62,13 @@ fn examples() {
 /// could follow it; the next connection of the thread is not harmed.
 #[test]
 fn invalid_bytes() {
-    for bytes in [&[0x07][..], &[0xff; 8], &[0x00, 0x05, 0x00, 0x00, 0x00], &[0xf2, 0x48]] {
+    for bytes in [
+        &[0x07][..],
+        &[0xff; 8],
+        &[0x00, 0x05, 0x00, 0x00, 0x00],
+        &[0xf2, 0x48],
+        &[0x00, 0xff, 0x00, 0x00, 0xff],
+    ] {
         let mut inflater = Inflater::new(false);
         assert_eq!(inflated(&mut inflater, bytes, 100), Err(InflateError::Invalid), "{bytes:02x?}");
         let mut inflater = Inflater::new(false);
