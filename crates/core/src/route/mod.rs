@@ -39,6 +39,7 @@
 
 mod literals;
 mod pattern;
+mod search;
 
 #[cfg(test)]
 mod model;
@@ -168,7 +169,7 @@ impl<T> Router<T> {
                 params.count = 0;
                 id
             }
-            None => self.search(path, params, |_| ())?,
+            None => search::search(&self.nodes, path, params, |_| ())?,
         };
         Some((id, &self.routes[id.index()].value))
     }
@@ -204,105 +205,6 @@ impl<T> Router<T> {
     /// All routes, in the order of insertion.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &T)> {
         self.routes.iter().map(|route| (&*route.pattern, &route.value))
-    }
-
-    /// The search behind [`Router::find`]. It reports every node that it enters to `on_enter`, so
-    /// that a test can count them.
-    #[inline]
-    fn search(
-        &self,
-        path: &[u8],
-        params: &mut Params,
-        mut on_enter: impl FnMut(NodeId),
-    ) -> Option<RouteId> {
-        params.count = 0;
-        if path.first() != Some(&b'/') || u32::try_from(path.len()).is_err() {
-            return None;
-        }
-        // `at` is the current node, `path[..pos]` is matched, and `choice` is what the search tries
-        // next.
-        let (mut at, mut pos, mut choice) = (ROOT, 1, Choice::Literal);
-        let mut suffix = 0; // Which one comes next, for `Choice::Suffix`.
-        loop {
-            let node = &self.nodes[at as usize];
-            choice = match choice {
-                Choice::Literal => {
-                    let mut node = node;
-                    while let Some((child, length)) = self.literal_match(node, &path[pos..]) {
-                        (at, pos, node) = (child, pos + length, &self.nodes[child as usize]);
-                        on_enter(at);
-                    }
-                    match node.route {
-                        _ if pos < path.len() => Choice::Param,
-                        Some(route) => return Some(route),
-                        // A parameter is never empty, so no other choice can match the end either.
-                        None => Choice::GoBack,
-                    }
-                }
-                Choice::Param if !node.suffixes.is_empty() => {
-                    suffix = 0;
-                    Choice::Suffix
-                }
-                Choice::Suffix => {
-                    let length = segment_length(&path[pos..]);
-                    match node.suffix_match(suffix, &path[pos..pos + length]) {
-                        Some((child, value)) => {
-                            params.push(pos, value);
-                            (at, pos) = (child, pos + length);
-                            on_enter(at);
-                            Choice::Literal
-                        }
-                        None => Choice::Plain,
-                    }
-                }
-                Choice::Param | Choice::Plain => {
-                    let length = node.param.map_or(0, |_| segment_length(&path[pos..]));
-                    match node.param {
-                        Some(child) if length > 0 => {
-                            params.push(pos, length);
-                            (at, pos) = (child, pos + length);
-                            on_enter(at);
-                            Choice::Literal
-                        }
-                        _ => Choice::Rest,
-                    }
-                }
-                Choice::Rest => match node.rest {
-                    Some(route) => {
-                        params.push(pos, path.len() - pos);
-                        return Some(route);
-                    }
-                    None => Choice::GoBack,
-                },
-                Choice::GoBack if at == ROOT => return None,
-                Choice::GoBack => {
-                    let child = at;
-                    at = node.parent;
-                    if node.text.is_empty() {
-                        pos = params.pop();
-                        let suffixes = &self.nodes[at as usize].suffixes;
-                        match suffixes.iter().position(|(_, other)| *other == child) {
-                            Some(place) => {
-                                suffix = place + 1;
-                                Choice::Suffix
-                            }
-                            None => Choice::Rest,
-                        }
-                    } else {
-                        pos -= node.text.len();
-                        Choice::Param
-                    }
-                }
-            };
-        }
-    }
-
-    /// The literal child of `node` that `path` continues with, and how long its text is.
-    #[inline]
-    fn literal_match(&self, node: &Node, path: &[u8]) -> Option<(NodeId, usize)> {
-        let child = node.child_beginning_with(*path.first()?)?;
-        let text = &self.nodes[child as usize].text;
-        path.starts_with(text).then_some((child, text.len()))
     }
 
     /// The node reached from `at` by `text`. Adds missing nodes, and splits a node inside which the
@@ -375,19 +277,6 @@ impl<T> Default for Router<T> {
     }
 }
 
-/// What a search tries next at a node.
-#[derive(Clone, Copy)]
-enum Choice {
-    Literal,
-    Param,
-    /// A parameter with a suffix.
-    Suffix,
-    /// A parameter without.
-    Plain,
-    Rest,
-    GoBack,
-}
-
 impl Node {
     fn new(text: &[u8], parent: NodeId) -> Self {
         Node {
@@ -416,12 +305,6 @@ impl Node {
         let (text, child) = self.suffixes.get(next..)?.iter().find(fits)?;
         Some((*child, segment.len() - text.len()))
     }
-}
-
-/// Length of the text before the next `/` or the end.
-#[inline]
-fn segment_length(path: &[u8]) -> usize {
-    path.iter().position(|&byte| byte == b'/').unwrap_or(path.len())
 }
 
 fn shared_length(left: &[u8], right: &[u8]) -> usize {

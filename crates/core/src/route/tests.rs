@@ -270,7 +270,7 @@ fn values_of_a_foreign_path() {
 fn assert_each_node_entered_once(router: &Router<usize>, path: &str) -> usize {
     let mut entered = BTreeSet::new();
     let mut params = Params::new();
-    router.search(path.as_bytes(), &mut params, |node| {
+    search::search(&router.nodes, path.as_bytes(), &mut params, |node| {
         assert!(entered.insert(node), "node {node} was entered twice for {path:?}");
     });
     entered.len()
