@@ -1,6 +1,8 @@
 //! Which field of a JSON text does an error mean? Found by its line and column, in the text alone.
 //!
-//! A deserializer that tracks the path would be compiled for each type, beside the one that reads it.
+//! A deserializer that tracks the path would be compiled for each type, beside the one that reads it: with
+//! `serde_path_to_error`, the 100 routes of `scripts/compile-time.sh`, half of which take JSON, need 9 % more CPU time to
+//! be built again after a change, and have 3 % more functions, while a program of few such routes needs no more.
 
 use serde_json::Error;
 
