@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  builder ──▶ config: the table of settings;  setting, args, environment, address, listener: how they are written
-//!     │        ─▶ listen: sockets;  transport: which driver, and why
+//!     ▼
+//!  start ─▶ capacity: what it takes of the machine;  transport: which driver, and why;  listen: sockets
 //!     │
 //!     ├──▶ running: until when, and how it ends;  serve: the same in an async main;  supervisor: READY, STOPPING
 //!     │           watchdog: whether every worker has turns
@@ -21,6 +22,7 @@ mod address;
 #[cfg(feature = "cli")]
 pub mod args;
 mod builder;
+mod capacity;
 mod config;
 mod ends;
 mod environment;
@@ -36,6 +38,7 @@ mod running;
 mod serve;
 #[cfg(feature = "cli")]
 mod setting;
+mod start;
 mod stop;
 #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
 mod supervisor;
