@@ -20,7 +20,7 @@ use highwater_core::time::{Clock, Instant};
 use super::super::connections::Connection;
 use super::super::cork;
 use super::super::encode::Rest;
-use super::super::exchange::{Item, Named};
+use super::super::exchange::{Exchange, Item, Named};
 use super::super::protocol::{Begun, Next, Pending, Protocol, Request, Step, Stream, StreamId};
 use super::super::waiting::Waiting;
 use super::super::{Parsing, Parts};
@@ -118,100 +118,82 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         }
     }
 
-    /// parse → route → judge → handle → encode, for every complete request in `input`, which could have been
-    /// started at `ready`.
+    /// Serves every complete request in `input`, which could have been started at `ready`.
     fn serve(&mut self, input: &mut &[u8], ready: Instant) {
+        while self.serve_next(input, ready) {}
+    }
+
+    /// parse → route → judge → handle → encode, for what comes next in `input`. Returns whether more may follow.
+    #[inline(always)]
+    fn serve_next(&mut self, input: &mut &[u8], ready: Instant) -> bool {
         let (app, conn, now) = (self.app, self.id, self.parts.turn.now);
-        'requests: loop {
-            let Parsing { scratch, routed, spare } = &mut *self.parsing;
-            let Connection {
-                link, protocol, streams, peer, certificates, client, is_suspect, ..
-            } = &mut *self.connection;
-            let mut arrival = Arrival::at(ready);
-            // Made and looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
-            let mut head = Head::default();
-            let (body, target);
-            let mut reset = None;
-            let (id, exchange) = 'request: {
-                let limits = &self.parts.encoder.limits;
-                let next = match protocol.advance(link, input, scratch, limits, now) {
-                    Step::Head(pending) => {
-                        self.at = streams.at(pending.stream(), conn, self.exchanges);
-                        let (id, _, exchange) = self.exchanges.get_mut(self.at);
-                        pending.write_head(&mut head);
-                        let of = (&*peer, &*client, *is_suspect);
-                        let (found, plan) =
-                            self.parts.look(app, exchange, &head, routed, of, &mut arrival);
-                        let limits = &self.parts.encoder.limits;
-                        match pending.begin(link, input, plan, limits, now) {
-                            Begun::Request(content) => {
-                                (body, target) = (content, Some(found));
-                                break 'request (id, exchange);
-                            }
-                            Begun::Collecting => continue 'requests,
-                            Begun::Reject(reject) => Next::Reject(reject),
-                        }
-                    }
-                    Step::Next(stream, next) => {
-                        self.at = streams.at(stream, conn, self.exchanges);
-                        if let Next::Request(request) = next {
-                            (head, body, target) = (request.head, request.body, None);
-                            let (id, _, exchange) = self.exchanges.get_mut(self.at);
+        let Parsing { scratch, routed, spare } = &mut *self.parsing;
+        let Connection { link, protocol, streams, peer, certificates, client, is_suspect, .. } =
+            &mut *self.connection;
+        let mut arrival = Arrival::at(ready);
+        // Made and looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
+        let mut head = Head::default();
+        let (body, target);
+        let (id, exchange) = 'request: {
+            let limits = &self.parts.encoder.limits;
+            let came = match protocol.advance(link, input, scratch, limits, now) {
+                Step::Head(pending) => {
+                    self.at = streams.at(pending.stream(), conn, self.exchanges);
+                    let (id, _, exchange) = self.exchanges.get_mut(self.at);
+                    pending.write_head(&mut head);
+                    let of = (&*peer, &*client, *is_suspect);
+                    let (found, plan) =
+                        self.parts.look(app, exchange, &head, routed, of, &mut arrival);
+                    let limits = &self.parts.encoder.limits;
+                    match pending.begin(link, input, plan, limits, now) {
+                        Begun::Request(content) => {
+                            (body, target) = (content, Some(found));
                             break 'request (id, exchange);
                         }
-                        next
-                    }
-                    Step::Reset(stream) => {
-                        reset = Some(stream);
-                        Next::Wait
-                    }
-                };
-                match &next {
-                    Next::Wait => match reset {
-                        Some(stream) => self.reset(stream),
-                        None if self.holds_bodies() => return,
-                        None => {}
-                    },
-                    &Next::Reject(reject) => self.exchange().reject(reject),
-                    of_body => {
-                        let (_, _, exchange) = self.exchanges.get_mut(self.at);
-                        let limits = &self.parts.encoder.limits;
-                        let most = || exchange.target.map(|target| app.body_max(target, limits));
-                        if let Some(room) = pass_on(of_body, &mut exchange.feed, most) {
-                            self.exchange().stream.allow_body(room, now);
-                        }
+                        Begun::Collecting => return true,
+                        Begun::Reject(reject) => Came::Reject(reject),
                     }
                 }
-                continue 'requests;
+                Step::Next(stream, next) => {
+                    self.at = streams.at(stream, conn, self.exchanges);
+                    let (id, _, exchange) = self.exchanges.get_mut(self.at);
+                    if let Next::Request(request) = next {
+                        (head, body, target) = (request.head, request.body, None);
+                        break 'request (id, exchange);
+                    }
+                    Came::of(&next, exchange, |target| app.body_max(target, limits))
+                }
+                Step::Reset(stream) => Came::Reset(stream),
             };
-            let is_retained = target.is_some();
-            let target = target.unwrap_or_else(|| found_again(app, exchange, &head, routed));
-            let (routed, mut seen) = (&*routed, None);
-            let head = routed.view(&head, &mut seen);
-            exchange.begin(target, head, ready, self.parts.unmatched);
-            match &mut self.parts.judge(app, (target, head), &arrival, *is_suspect) {
-                Verdict::Serve(grant) => {
-                    let (of, from) = ((target, head, routed), (*peer, &*certificates));
-                    let times = (ready, grant.deadline);
-                    let outcome = self.parts.call(app, (exchange, id), of, (body, from), times);
-                    self.deliver(&mut ManuallyDrop::new(outcome), &mut grant.permit);
-                    if self.is_used_up(input) {
-                        return; // Most deliveries are one request: nothing is asked once more.
-                    }
-                }
-                Verdict::Refuse(reason) => {
-                    let request = &Request { head: *head, body };
-                    let (of, told) = ((request, routed, *peer), &exchange.disconnected);
-                    let (number, response) = self.parts.refusal(app, target, of, told);
-                    self.refuse(target, *reason, number, response);
-                }
-                Verdict::Wait(class, deadline) => {
-                    let request = Request { head: *head, body };
-                    let waiting = spare.copy(&request, routed, is_retained);
-                    self.exchange().park(waiting, *class, (ready, *deadline));
-                }
+            return self.follow_up(came);
+        };
+        let is_retained = target.is_some();
+        let target = target.unwrap_or_else(|| found_again(app, exchange, &head, routed));
+        let (routed, mut seen) = (&*routed, None);
+        let head = routed.view(&head, &mut seen);
+        exchange.begin(target, head, ready, self.parts.unmatched);
+        match &mut self.parts.judge(app, (target, head), &arrival, *is_suspect) {
+            Verdict::Serve(grant) => {
+                let (of, from) = ((target, head, routed), (*peer, &*certificates));
+                let times = (ready, grant.deadline);
+                let outcome = self.parts.call(app, (exchange, id), of, (body, from), times);
+                self.deliver(&mut ManuallyDrop::new(outcome), &mut grant.permit);
+                // Most deliveries are one request: nothing is asked once more.
+                return !self.is_used_up(input);
+            }
+            Verdict::Refuse(reason) => {
+                let request = &Request { head: *head, body };
+                let (of, told) = ((request, routed, *peer), &exchange.disconnected);
+                let (number, response) = self.parts.refusal(app, target, of, told);
+                self.refuse(target, *reason, number, response);
+            }
+            Verdict::Wait(class, deadline) => {
+                let request = Request { head: *head, body };
+                let waiting = spare.copy(&request, routed, is_retained);
+                self.exchange().park(waiting, *class, (ready, *deadline));
             }
         }
+        true
     }
 
     /// judge → handle → encode, for a request that has waited.
@@ -246,6 +228,22 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             }
             Verdict::Wait(..) => unreachable!("its turn has come"),
         }
+    }
+
+    /// Does what is left to do once something other than a request has come. Returns whether more may follow.
+    #[inline]
+    fn follow_up(&mut self, came: Came) -> bool {
+        match came {
+            Came::Nothing => return !self.holds_bodies(),
+            Came::Reset(stream) => self.reset(stream),
+            Came::Reject(reject) => self.exchange().reject(reject),
+            Came::Content(Some(room)) => {
+                let now = self.parts.turn.now;
+                self.exchange().stream.allow_body(room, now);
+            }
+            Came::Content(None) => {}
+        }
+        true
     }
 
     /// The peer has reset `stream`.
@@ -434,6 +432,30 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         self.note_answer(status, before);
         self.exchange.end_feed();
         (Some(Rest::None), is_known)
+    }
+}
+
+/// What has come that is not a request.
+enum Came {
+    Nothing,
+    Reset(StreamId),
+    Reject(Reject),
+    /// Something of a body, and for how many bytes more its feed has room, if it got them.
+    Content(Option<usize>),
+}
+
+impl Came {
+    /// That of `next` for `exchange`, whose feed gets what is for it. `body_max` is how many bytes a body may have.
+    #[inline]
+    fn of(next: &Next<'_>, exchange: &mut Exchange, body_max: impl FnOnce(Target) -> u64) -> Self {
+        match next {
+            Next::Wait => Came::Nothing,
+            &Next::Reject(reject) => Came::Reject(reject),
+            of_body => {
+                let most = || exchange.target.map(body_max);
+                Came::Content(pass_on(of_body, &mut exchange.feed, most))
+            }
+        }
     }
 }
 
