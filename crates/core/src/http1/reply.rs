@@ -1,5 +1,6 @@
 //! One connection, the output half: answers in, bytes out.
 
+use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::encode::{self, FieldEncoder};
@@ -47,24 +48,11 @@ impl Connection {
             self.drop_body(limits, now);
         }
         let delimited = !content || !matches!(length, Length::None);
-        let persistent = upgrade || (delimited && self.persists(limits));
-        self.last = !persistent;
+        self.last = !(upgrade || delimited && self.persists(limits));
         let out = link.output();
         encode::status_and_date(out, status, date);
         fields(&mut FieldEncoder { out });
-        match length {
-            Length::Known(length) => encode::content_length(out, length),
-            Length::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-            Length::None => {}
-        }
-        if !persistent {
-            out.extend_from_slice(b"connection: close\r\n");
-        } else if status == 101 {
-            out.extend_from_slice(b"connection: upgrade\r\n");
-        } else if self.version == Version::Http10 {
-            out.extend_from_slice(b"connection: keep-alive\r\n");
-        }
-        out.extend_from_slice(b"\r\n");
+        self.end_head(out, status, &length);
         self.reply = Reply::None;
         if content {
             match payload {
@@ -92,6 +80,24 @@ impl Connection {
             self.finish_last(link);
         }
         false
+    }
+
+    /// Encodes what a head says of the content's length and of the connection, and its end.
+    #[inline(always)]
+    fn end_head(&self, out: &mut Vec<u8>, status: u16, length: &Length) {
+        match *length {
+            Length::Known(length) => encode::content_length(out, length),
+            Length::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            Length::None => {}
+        }
+        if self.last {
+            out.extend_from_slice(b"connection: close\r\n");
+        } else if status == 101 {
+            out.extend_from_slice(b"connection: upgrade\r\n");
+        } else if self.version == Version::Http10 {
+            out.extend_from_slice(b"connection: keep-alive\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
     }
 
     /// How the content is delimited, and whether there is any (RFC 9110 §6.4.1, RFC 9112 §6.3).

@@ -221,18 +221,7 @@ impl Connection {
                 }
                 Ok(())
             }
-            Frame::Reset { stream, code } => {
-                self.may_exist(stream)?;
-                if let Ok(index) = self.find(stream) {
-                    self.streams.remove(index);
-                    let refused = code == ErrorCode::REFUSED_STREAM;
-                    on_event(Event::Failed(
-                        stream,
-                        if refused { Failure::Refused } else { Failure::Reset(code) },
-                    ));
-                }
-                Ok(())
-            }
+            Frame::Reset { stream, code } => self.on_reset(stream, code, on_event),
             Frame::Settings(settings) => {
                 self.is_settled = true;
                 self.on_settings(settings)?;
@@ -245,12 +234,8 @@ impl Connection {
                 self.owe()
             }
             Frame::GoAway { last, code, debug } => {
-                self.is_leaving = true;
                 on_event(Event::GoAway(code, debug));
-                let kept = self.streams.partition_point(|stream| stream.id <= last);
-                for stream in self.streams.drain(kept..) {
-                    on_event(Event::Failed(stream.id, Failure::Unprocessed(code)));
-                }
+                self.leave(last, code, on_event);
                 Ok(())
             }
             Frame::WindowUpdate { stream, increment } => self.on_window(stream, increment),
@@ -266,7 +251,34 @@ impl Connection {
         }
     }
 
-    /// A stream that we never opened.
+    fn on_reset(
+        &mut self,
+        id: u32,
+        code: ErrorCode,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Error> {
+        self.may_exist(id)?;
+        if let Ok(index) = self.find(id) {
+            self.streams.remove(index);
+            let failure = match code {
+                ErrorCode::REFUSED_STREAM => Failure::Refused,
+                code => Failure::Reset(code),
+            };
+            on_event(Event::Failed(id, failure));
+        }
+        Ok(())
+    }
+
+    /// The server takes no further streams, and has processed none behind `last`.
+    fn leave(&mut self, last: u32, code: ErrorCode, on_event: &mut impl FnMut(Event<'_>)) {
+        self.is_leaving = true;
+        let kept = self.streams.partition_point(|stream| stream.id <= last);
+        for stream in self.streams.drain(kept..) {
+            on_event(Event::Failed(stream.id, Failure::Unprocessed(code)));
+        }
+    }
+
+    /// Refuses a stream that we never opened.
     fn may_exist(&self, id: u32) -> Result<(), Error> {
         match id % 2 == 1 && id < self.next_id {
             true => Ok(()),

@@ -82,6 +82,23 @@ impl Stream<'_> {
         Ok(())
     }
 
+    /// Sends content that was given at once, as far as the windows allow; the rest follows. Returns whether nothing is left.
+    #[inline]
+    fn send_content(&mut self, index: usize, payload: Payload<'_>) -> bool {
+        let (bytes, shared) = match payload {
+            Payload::Bytes(bytes) => (bytes, None),
+            Payload::Shared(ref bytes) if bytes.len() <= COPY_MAX => (&bytes[..], None),
+            Payload::Shared(bytes) => (&[][..], Some(bytes)),
+            Payload::Stream(_) | Payload::Upgrade => unreachable!("its content comes later"),
+        };
+        if shared.is_none() && self.state.send_now(self.link, index, bytes, true) {
+            return true;
+        }
+        let content = shared.unwrap_or_else(|| Bytes::copy_from_slice(bytes));
+        self.state.send_later(index, content);
+        false
+    }
+
     /// Answers an extended CONNECT with 200: from then on the stream is a tunnel (RFC 8441 §5). It has no `content-length`
     /// (RFC 9110 §9.3.6). What came before, or the end of the connection's input, is listed to be reported.
     fn open_tunnel(
@@ -319,20 +336,7 @@ impl protocol::Stream for Stream<'_> {
             self.state.streams[index].reply = Reply::Content(length);
             return true;
         }
-        let mut has_ended = is_last;
-        if !is_last {
-            let (bytes, shared) = match payload {
-                Payload::Bytes(bytes) => (bytes, None),
-                Payload::Shared(ref bytes) if bytes.len() <= COPY_MAX => (&bytes[..], None),
-                Payload::Shared(bytes) => (&[][..], Some(bytes)),
-                Payload::Stream(_) | Payload::Upgrade => unreachable!("see above"),
-            };
-            has_ended = shared.is_none() && self.state.send_now(self.link, index, bytes, true);
-            if !has_ended {
-                let content = shared.unwrap_or_else(|| Bytes::copy_from_slice(bytes));
-                self.state.send_later(index, content);
-            }
-        }
+        let has_ended = is_last || self.send_content(index, payload);
         self.finish(has_ended, now);
         false
     }
