@@ -94,6 +94,24 @@ const ADVANCE: &str = "WITH state AS (
 const IS_PAST: &str = "SELECT $1 < (SELECT horizon FROM todo_state)
         OR EXISTS (SELECT 1 FROM todo_versions WHERE version = $1 AND stamp = $2)";
 
+/// Remembers which todos are gone.
+const BURY: &str = "INSERT INTO todo_tombstones (id, batch) SELECT unnest($1::uuid[]), $2
+    ON CONFLICT (id) DO UPDATE SET batch = excluded.batch";
+
+/// Moves the positions of a source on, never back.
+const REACH: &str =
+    "UPDATE positions SET next_offset = greatest(positions.next_offset, reached.next_offset)
+    FROM unnest($2::integer[], $3::bigint[]) AS reached (partition_number, next_offset)
+    WHERE source = $1 AND positions.partition_number = reached.partition_number";
+
+/// Keeps commands that cannot be applied. Those of other queues have no topic to be sent to.
+const GIVE_UP: &str = "INSERT INTO dead_letters (origin, bytes, reason, sent_at)
+    VALUES ($1, $2, $3, CASE WHEN $4 THEN NULL ELSE now() END) ON CONFLICT DO NOTHING";
+
+/// The outcomes of batches, in their order.
+const OUTCOMES: &str = "SELECT id, outcome, reason FROM applied_commands WHERE batch = ANY($1)
+    ORDER BY array_position($1, batch) LIMIT $2";
+
 impl Statements {
     pub(super) async fn prepare(client: &Client) -> Result<Statements, Failure> {
         let prepare = async |sql: &str| client.prepare(sql).await;
@@ -113,24 +131,10 @@ impl Statements {
             upsert: prepare(UPSERT).await?,
             delete: prepare("DELETE FROM todos WHERE id = ANY($1)").await?,
             revive: prepare("DELETE FROM todo_tombstones WHERE id = ANY($1)").await?,
-            bury: prepare(
-                "INSERT INTO todo_tombstones (id, batch) SELECT unnest($1::uuid[]), $2
-                 ON CONFLICT (id) DO UPDATE SET batch = excluded.batch",
-            )
-            .await?,
+            bury: prepare(BURY).await?,
             record: prepare(RECORD).await?,
-            position: prepare(
-                "UPDATE positions SET next_offset = greatest(positions.next_offset, reached.next_offset)
-                 FROM unnest($2::integer[], $3::bigint[]) AS reached (partition_number, next_offset)
-                 WHERE source = $1 AND positions.partition_number = reached.partition_number",
-            )
-            .await?,
-            dead: prepare(
-                // Those of other queues have no topic to be sent to.
-                "INSERT INTO dead_letters (origin, bytes, reason, sent_at)
-                 VALUES ($1, $2, $3, CASE WHEN $4 THEN NULL ELSE now() END) ON CONFLICT DO NOTHING",
-            )
-            .await?,
+            position: prepare(REACH).await?,
+            dead: prepare(GIVE_UP).await?,
             advance: prepare(ADVANCE).await?,
             notify: prepare(concat!("NOTIFY ", channel!())).await?,
             state: prepare("SELECT version, timeline, todos, stamp, horizon FROM todo_state").await?,
@@ -159,11 +163,7 @@ impl Statements {
             ))
             .await?,
             gone: prepare("SELECT id FROM todo_tombstones WHERE batch = ANY($1) LIMIT $2").await?,
-            outcomes: prepare(
-                "SELECT id, outcome, reason FROM applied_commands WHERE batch = ANY($1)
-                 ORDER BY array_position($1, batch) LIMIT $2",
-            )
-            .await?,
+            outcomes: prepare(OUTCOMES).await?,
         })
     }
 }
