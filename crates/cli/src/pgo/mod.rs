@@ -34,6 +34,11 @@ const REFUSED: u8 = 2;
 /// The file that marks a folder as one that `pgo run` made, since folders inside it are removed.
 const MARK: &str = ".highwater-pgo";
 
+/// One of the two loads is needed, and each has options of its own.
+const RUN_USAGE: &str = "\
+highwater pgo run --package <PACKAGE> --plan <PLAN.toml> [OPTIONS]
+       highwater pgo run --package <PACKAGE> [OPTIONS] -- <COMMAND>...";
+
 /// Build a server with a profile of how it runs (PGO), and measure whether that helps.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -53,7 +58,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Build plain, profile under a plan's load, build with the profile, and measure both; or profile under your own load
-    #[command(after_help = "\
+    #[command(override_usage = RUN_USAGE, after_help = "\
 Examples:
   highwater pgo run -p highwater-arena --plan bench/plans/pgo.toml
   highwater pgo run -p my-server --plan load.toml --server mine --rounds 12

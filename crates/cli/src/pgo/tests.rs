@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{build, plan, profile, tools};
+use clap::Parser as _;
+
+use super::{Args, build, plan, profile, tools};
 
 const PLAN: &str = r#"
 name = "mine"
@@ -22,6 +24,25 @@ path = "/"
 expect = "a\"b"
 servers = ["a"]
 "#;
+
+#[derive(Debug, clap::Parser)]
+struct Program {
+    #[command(flatten)]
+    _args: Args,
+}
+
+/// Purpose: the usage that is shown where a load is missing names both, a plan and a command, and says that one of them is needed.
+#[test]
+fn usage_names_both_loads() {
+    let refused = Program::try_parse_from(["highwater pgo", "run", "-p", "mine"]);
+    let shown = refused.expect_err("there is no load").to_string();
+    for usage in [
+        "Usage: highwater pgo run --package <PACKAGE> --plan <PLAN.toml> [OPTIONS]\n",
+        "\n       highwater pgo run --package <PACKAGE> [OPTIONS] -- <COMMAND>...\n",
+    ] {
+        assert!(shown.contains(usage), "{shown}");
+    }
+}
 
 /// Purpose: both builds are started with the same arguments, those of the server that was chosen; everything else of
 /// the plan stays, so the profile's load is the measured one.
