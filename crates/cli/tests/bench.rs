@@ -116,6 +116,8 @@ fn void_rows() {
     let path = scene.path("r.json");
     let run = scene.run(&plan);
     assert_eq!(run.status.code(), Some(1), "{}", text_of(&run));
+    let said_first = "absent: there is no program no-such-program; build or install it; without it, all its rows are void";
+    assert!(text_of(&run).contains(said_first), "{}", text_of(&run));
     let record = scene.record("r.json");
     let rows = record["cells"].as_array().expect("a list");
     let row = |name: &str| rows.iter().find(|row| row["server"] == name).expect("each has a row");

@@ -55,7 +55,7 @@ use highwater_sys::cpu;
 use serde_json::json;
 
 pub(crate) use plan::parse_cpus;
-use plan::{Cpus, Plan};
+use plan::{Cell, Cpus, Plan};
 use record::Record;
 use run::Ended;
 
@@ -262,6 +262,7 @@ fn run_plan(args: &RunArgs) -> Result<u8, String> {
     };
     let mut record = begin(plan, &cpus, &network, &out, args.resume)?;
     let rows = record.rows().count();
+    absent(&record.plan, &args.only).iter().for_each(|absent| complain(absent));
     if let Some(busy) = others::before(&cpus) {
         complain(&busy);
     }
@@ -286,6 +287,18 @@ fn run_plan(args: &RunArgs) -> Result<u8, String> {
         complain(&show::nothing_counts(&record));
     }
     Ok(u8::from(ended != Ended::Complete || !counts))
+}
+
+/// The contenders without a program. Their rows become void one by one, as others fail, but nobody has to wait to learn it.
+fn absent(plan: &Plan, only: &[String]) -> Vec<String> {
+    let is_asked = |cell: &&Cell| only.is_empty() || only.contains(&cell.name);
+    let cells: Vec<&Cell> = plan.cells.iter().filter(is_asked).collect();
+    let asked = plan.contenders().filter(|it| cells.iter().any(|cell| cell.is_for(it.name())));
+    let absent = asked.filter_map(|contender| {
+        let problem = server::find(contender.measured_program()).err()?;
+        Some(format!("{}: {problem}; without it, all its rows are void", contender.name()))
+    });
+    absent.collect()
 }
 
 fn summary(record: &Record, is_complete: bool) -> serde_json::Value {

@@ -167,6 +167,14 @@ impl<'a> Contender<'a> {
             Contender::Program(program) => &program.name,
         }
     }
+
+    /// The name of the program that is measured.
+    pub(crate) fn measured_program(self) -> &'a str {
+        match self {
+            Contender::Server(server) => server.measured_program(),
+            Contender::Program(program) => program.measured_program(),
+        }
+    }
 }
 
 impl Plan {
