@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::{Command, Output};
 
-use highwater_testkit::{Client, PATIENCE, Process, get, lasting_ports, within};
+use highwater_testkit::{Client, PATIENCE, Process, get, lasting_ports, recipe, within};
 use highwater_tests::source;
 
 use crate::{path, server, write_certificate};
@@ -231,14 +231,6 @@ fn haproxy_spreads_keeps_and_drains() {
     }
 }
 
-/// The block of `docs/tls.md` for this proxy.
-fn recipe(proxy: &str) -> String {
-    let page = fs::read_to_string(source::root().join("docs/tls.md")).expect("it is there");
-    let (_, after) = page.split_once(&format!("\n### {proxy}\n")).expect("its heading");
-    let block = after.split("```").nth(1).expect("its block");
-    block.split_once('\n').expect("a language, and lines").1.to_owned()
-}
-
 /// Purpose: what users copy out of the documentation is taken as it stands, by the versions that distributions have.
 #[test]
 fn the_recipes_are_taken() {
@@ -254,7 +246,7 @@ fn the_recipes_are_taken() {
         recipe.replace("/etc/ssl/example.org.key", &file("key.pem"))
     };
     if is_here("nginx") {
-        let servers = local(recipe("nginx"), &file("cert.pem"));
+        let servers = local(recipe("tls.md", &["\n### nginx\n"]), &file("cert.pem"));
         let config = format!("pid {};\nevents {{}}\nhttp {{\n{servers}}}\n", file("pid"));
         fs::write(file("nginx.conf"), config).expect("it is ours");
         let mut nginx = Command::new("nginx");
@@ -265,8 +257,8 @@ fn the_recipes_are_taken() {
     if is_here("haproxy") {
         let both = [certificate, key].map(|half| fs::read_to_string(half).expect("it is ours"));
         fs::write(file("both.pem"), both.concat()).expect("it is ours");
-        fs::write(file("haproxy.cfg"), local(recipe("HAProxy"), &file("both.pem")))
-            .expect("it is ours");
+        let config = local(recipe("tls.md", &["\n### HAProxy\n"]), &file("both.pem"));
+        fs::write(file("haproxy.cfg"), config).expect("it is ours");
         let mut haproxy = Command::new("haproxy");
         let output = haproxy.args(["-c", "-f", &file("haproxy.cfg")]).output().expect("it is here");
         assert!(output.status.success(), "{}", text_of(&output));

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use highwater_testkit::{eventually, lasting_ports, program};
+use highwater_testkit::{eventually, lasting_ports, program, recipe};
 use tempfile::TempDir;
 
 use crate::Certificates;
@@ -34,7 +34,7 @@ impl Proxy {
             "both.pem",
             &[certificates.chain.as_str(), &certificates.key].concat(),
         );
-        let config = recipe(name)
+        let config = recipe("http2.md", &["\n## gRPC\n", &format!("\n{name} ")])
             .replace("listen 443 ", &format!("listen {address} "))
             .replace("bind :443 ", &format!("bind {address} "))
             .replace("127.0.0.1:8080", &upstream.to_string())
@@ -57,16 +57,6 @@ impl Drop for Proxy {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// The block of `docs/http2.md` that names this proxy just before.
-fn recipe(name: &str) -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http2.md");
-    let page = fs::read_to_string(page).expect("it is there");
-    let (_, section) = page.split_once("\n## gRPC\n").expect("its heading");
-    let (_, after) = section.split_once(&format!("\n{name} ")).expect("a paragraph about it");
-    let block = after.split("```").nth(1).expect("its block");
-    block.split_once('\n').expect("a language, and lines").1.to_owned()
 }
 
 /// What runs the proxy in the foreground.
