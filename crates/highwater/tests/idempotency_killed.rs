@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use highwater::journal::{Directory, ErrorKind, Options};
 use highwater::layers::{Idempotency, idempotency};
-use highwater::server::TransportChoice;
+use highwater::server::{LogFormat, TransportChoice};
 use highwater::{Error, Router, State};
 use highwater_testkit::{Answer, Client, Process, program, request};
 
@@ -70,6 +70,7 @@ fn is_replayed(answer: &Answer) -> bool {
 #[ignore = "another test runs it"]
 fn child() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
+    highwater::logging::install(LogFormat::Text);
     let running = served::start(router(Path::new(&folder), |once| once), TransportChoice::Auto);
     eprintln!("child serving address={}", running.address());
     loop {
@@ -227,4 +228,20 @@ fn write_foreign(path: PathBuf) -> io::Result<()> {
     receipt.wait().map_err(io::Error::other)?;
     drop(producer);
     journal.close().map_err(io::Error::other)
+}
+
+/// Purpose: if the journal cannot record its position, keys are kept all the same, and the log says so with the remedy.
+#[test]
+fn a_mark_that_cannot_be_written_is_logged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = folder.path().join("keys");
+    std::fs::create_dir(&keys).expect("the folder is empty");
+    std::os::unix::fs::symlink("/dev/full", keys.join("written.pos")).expect("it is free");
+    let process = start(folder.path());
+    let mut client: Client = process.connect();
+    for is_second in [false, true] {
+        let answer = client.ask(post("k", "once"));
+        assert_eq!((answer.status, is_replayed(&answer)), (200, is_second));
+    }
+    process.wait_for(|line| line.contains("written.pos") && line.contains("give the disk room"));
 }

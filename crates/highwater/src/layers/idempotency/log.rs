@@ -15,6 +15,7 @@ use highwater_journal::{Batch, Item, Journal, Options, Producer, Record, Storage
 use super::kept::Happened;
 use super::record;
 use super::table::{Key, Table};
+use crate::logging::rate_limited;
 
 pub(super) use highwater_journal::Receipt;
 
@@ -41,6 +42,16 @@ impl Log {
         }
         options.retention.age = Some(lifetime);
         options.retention.keep_unread = false;
+        let theirs = Arc::clone(&options.on_unmarked);
+        options.on_unmarked = Arc::new(move |error| {
+            rate_limited!(
+                WARN,
+                cause = %error,
+                "idempotency keys are kept, but if the newest files of their journal are lost, that may go unnoticed: \
+                 give the disk room, or make the file writable"
+            );
+            theirs(error);
+        });
         let batch_bytes_max = options.batch_bytes_max;
         let failed = |error| format!("idempotency(…).journal(…): {error}");
         let journal = Journal::open(storage, options).map_err(failed)?;
