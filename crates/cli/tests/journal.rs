@@ -130,7 +130,8 @@ fn stat_counts() {
     let journal = place.open();
     let empty = highwater(&["stat", "--json", place.path()]);
     let none = json!({
-        "records": 0, "bytes": 0, "segments": 0, "first_offset": null, "last_offset": null
+        "records": 0, "bytes": 0, "segments": 0, "first_offset": null, "last_offset": null,
+        "unscanned_bytes": 0, "damage": [], "damage_untold": 0, "tail": null, "remedy": null
     });
     assert_eq!(serde_json::from_slice::<Value>(&empty.stdout).expect("it is JSON"), none);
     for id in 0..50 {
@@ -146,12 +147,54 @@ fn stat_counts() {
         .map(|entry| entry.metadata().expect("it is there").len())
         .collect();
     let (bytes, segments) = (files.iter().sum::<u64>(), files.len());
+    // Of segments that were closed cleanly, except the newest, only the seal is read.
+    let unscanned = files.iter().max().expect("there are some") * (segments as u64 - 1);
     let expected = json!({
-        "records": 50, "bytes": bytes, "segments": segments, "first_offset": 0, "last_offset": 49
+        "records": 50, "bytes": bytes, "segments": segments, "first_offset": 0, "last_offset": 49,
+        "unscanned_bytes": unscanned, "damage": [], "damage_untold": 0, "tail": null, "remedy": null
     });
     assert_eq!(stat, expected);
     let output = highwater(&["stat", place.path()]);
     assert!(text(&output.stdout).contains("records       50\n"), "{output:?}");
+    assert!(text(&output.stdout).contains("highwater journal verify"), "{output:?}");
+}
+
+/// Purpose: `stat` names the damaged file and the place, says what to do and exits with 1, as text and as JSON; and it shows what
+/// a crash cut off, which is not damage.
+#[test]
+fn stat_names_damage() {
+    let place = Place::new("stat-damage");
+    let journal = place.open();
+    (0..3).for_each(|id| append(&journal, id, &[&[b'a'; 500]]));
+    journal.close().expect("the disk works");
+    let file = "0000000000-00000000000000000000.hwj";
+    let (intact, at) = (fs::read(place.0.join(file)).expect("it is the only one"), 8192 + 560);
+    let mut bytes = intact.clone();
+    bytes[at + 100] ^= 1;
+    fs::write(place.0.join(file), bytes).expect("it can be written");
+    let output = highwater(&["stat", place.path()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = text(&output.stdout);
+    let found = format!("{file}: 560 bytes at {at}");
+    let remedy = "stop the service, and put an intact copy";
+    assert!(said.contains("records       2\n") && said.contains(&found), "{said}");
+    assert!(text(&output.stderr).contains(remedy), "{output:?}");
+
+    let output = highwater(&["stat", "--json", place.path()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stat: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let [damage] = &stat["damage"].as_array().expect("a list")[..] else { panic!("{stat}") };
+    let place_of =
+        (&damage["file"], &damage["at"], &damage["first_offset"], &damage["next_offset"]);
+    assert_eq!(place_of, (&file.into(), &at.into(), &1.into(), &2.into()), "{stat}");
+    assert!(damage["problem"].as_str().is_some_and(|text| text.contains(&found)), "{stat}");
+    assert!(stat["remedy"].as_str().is_some_and(|text| text.contains(remedy)), "{stat}");
+
+    // In the last record, with no seal behind it.
+    fs::write(place.0.join(file), &intact[..8192 + 2 * 560 + 100]).expect("it can be written");
+    let output = highwater(&["stat", "--json", place.path()]);
+    let stat: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!(stat["tail"], json!({"file": file, "at": 8192 + 2 * 560, "bytes": 100}), "{stat}");
 }
 
 /// Purpose: `verify` exits with 0 when all is well, with 1 when it is not, and says where; `cat` serves

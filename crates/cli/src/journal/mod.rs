@@ -91,9 +91,13 @@ struct Verify {
     dir: PathBuf,
 }
 
-/// Show how many records, bytes and segments there are.
+/// Show how many records, bytes and segments there are, and which damage is known.
+///
+/// Of older segments only the last bytes are read: `verify` checks every byte.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0; 1 if the journal cannot be read; 2 for a wrong argument.")]
+#[command(
+    after_help = "Exit status: 0; 1 if anything is damaged, or the journal cannot be read; 2 for a wrong argument."
+)]
 struct Stat {
     /// The journal's directory.
     dir: PathBuf,
@@ -242,46 +246,81 @@ fn copy(reader: &mut Reader, form: Form, out: &mut impl Write) -> Result<bool, P
 fn check(args: &Verify) -> Result<ExitCode, Problem> {
     let report = verify(&directory(&args.dir)?)?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let Report { records, segments, bytes, damage, .. } = &report;
+    let Report { records, segments, bytes, .. } = &report;
     write!(out, "{report}")?;
     let segments = match segments {
         1 => "1 segment".to_owned(),
         count => format!("{count} segments"),
     };
-    let Some(Damage { file, at, .. }) = damage.first() else {
-        writeln!(out, "{records} records in {segments}, {bytes} bytes: intact")?;
-        out.flush()?;
-        return Ok(ExitCode::SUCCESS);
-    };
-    writeln!(out, "{records} records in {segments}, {bytes} bytes: all others intact")?;
+    let rest = if report.is_intact() { "intact" } else { "all others intact" };
+    writeln!(out, "{records} records in {segments}, {bytes} bytes: {rest}")?;
     out.flush()?;
-    let dir = args.dir.display();
-    let count = damage.len() as u64 + report.damage_untold;
-    let places =
-        if count == 1 { "one place, at" } else { &format!("{count} places, the first at") };
-    Ok(failed(&format!("{dir} is damaged in {places} {at} of {file}")))
+    Ok(verdict(&args.dir, &report))
 }
 
 fn stat(args: &Stat) -> Result<ExitCode, Problem> {
     let view = View::open(directory(&args.dir)?, 0)?;
-    let Report { records, bytes, segments, first_offset, last_offset, .. } = view.report();
+    let report = view.report();
     let mut out = io::stdout().lock();
     if args.json {
-        let stat = serde_json::json!({
-            "records": records,
-            "bytes": bytes,
-            "segments": segments,
-            "first_offset": first_offset,
-            "last_offset": last_offset,
-        });
-        writeln!(out, "{stat}")?;
-        return Ok(ExitCode::SUCCESS);
+        writeln!(out, "{}", stat_json(&args.dir, report))?;
+        return Ok(verdict(&args.dir, report));
     }
-    let offset = |offset: &Option<u64>| offset.map_or("none".to_owned(), |at| at.to_string());
+    let Report { records, bytes, segments, unscanned_bytes: unscanned, .. } = report;
+    let offset = |offset: Option<u64>| offset.map_or("none".to_owned(), |at| at.to_string());
     writeln!(out, "records       {records}")?;
     writeln!(out, "bytes         {bytes}")?;
     writeln!(out, "segments      {segments}")?;
-    writeln!(out, "first offset  {}", offset(first_offset))?;
-    writeln!(out, "last offset   {}", offset(last_offset))?;
-    Ok(ExitCode::SUCCESS)
+    writeln!(out, "first offset  {}", offset(report.first_offset))?;
+    writeln!(out, "last offset   {}", offset(report.last_offset))?;
+    write!(out, "{report}")?;
+    if *unscanned > 0 {
+        let dir = args.dir.display();
+        writeln!(
+            out,
+            "{unscanned} bytes were not read; to check them: highwater journal verify {dir}"
+        )?;
+    }
+    Ok(verdict(&args.dir, report))
+}
+
+fn stat_json(dir: &Path, report: &Report) -> serde_json::Value {
+    let damage = |damage: &Damage| {
+        let Damage { file, at, bytes, first_offset, next_offset, .. } = damage;
+        serde_json::json!({
+            "file": file, "at": at, "bytes": bytes, "first_offset": first_offset, "next_offset": next_offset,
+            "problem": damage.to_string(),
+        })
+    };
+    let tail = |tail: &highwater_journal::Tail| serde_json::json!({"file": tail.file, "at": tail.at, "bytes": tail.bytes});
+    serde_json::json!({
+        "records": report.records,
+        "bytes": report.bytes,
+        "segments": report.segments,
+        "first_offset": report.first_offset,
+        "last_offset": report.last_offset,
+        "unscanned_bytes": report.unscanned_bytes,
+        "damage": report.damage.iter().map(damage).collect::<Vec<_>>(),
+        "damage_untold": report.damage_untold,
+        "tail": report.tail.as_ref().map(tail),
+        "remedy": (!report.is_intact()).then(|| remedy(dir)),
+    })
+}
+
+/// The exit status; of damage, standard error says where it begins and what to do.
+fn verdict(dir: &Path, report: &Report) -> ExitCode {
+    let Some(Damage { file, at, .. }) = report.damage.first() else { return ExitCode::SUCCESS };
+    let count = report.damage.len() as u64 + report.damage_untold;
+    let places =
+        if count == 1 { "one place, at" } else { &format!("{count} places, the first at") };
+    let (remedy, dir) = (remedy(dir), dir.display());
+    failed(&format!("{dir} is damaged in {places} {at} of {file}; {remedy}"))
+}
+
+fn remedy(dir: &Path) -> String {
+    format!(
+        "the records that are left are served. To have the others back, stop the service, and put an intact copy of each \
+         damaged file in its place; then run: highwater journal verify {}",
+        dir.display()
+    )
 }
