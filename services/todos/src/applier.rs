@@ -10,6 +10,7 @@
 //! Invariants: deliveries are applied in the order in which they came; a source is committed only as far as the store
 //! is durable; an unavailable store costs time, never a command.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -17,11 +18,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use highwater::logging::rate_limited;
+use highwater::logging::{rate_limited, tracing};
 
 use crate::health::Part;
 use crate::queue::{Delivery, Source};
-use crate::store::{Changes, Outcome, Store};
+use crate::store::{Break, Changes, Outcome, Store};
 use crate::todo::now_us;
 
 /// The most commands of one transaction. It bounds how long a command waits for those before it.
@@ -130,8 +131,16 @@ impl Applier {
         told: impl FnMut(Changes) + Send + 'static,
     ) -> io::Result<Applier> {
         let stop = Arc::<Stop>::default();
-        let mut work =
-            Work { source, store, part, stats, told, stop: Arc::clone(&stop), pause: PAUSE[0] };
+        let mut work = Work {
+            source,
+            store,
+            part,
+            stats,
+            told,
+            stop: Arc::clone(&stop),
+            pause: PAUSE[0],
+            taken_back: BTreeSet::new(),
+        };
         let run = move || {
             let _ended = Ended(work.part.clone());
             work.run();
@@ -190,6 +199,8 @@ struct Work<T> {
     told: T,
     stop: Arc<Stop>,
     pause: Duration,
+    /// The partitions of which was said that they have lost commands.
+    taken_back: BTreeSet<u32>,
 }
 
 impl<T: FnMut(Changes)> Work<T> {
@@ -239,6 +250,7 @@ impl<T: FnMut(Changes)> Work<T> {
                     self.part.is_up();
                     self.pause = PAUSE[0];
                     self.stats.count(&applied.changes, applied.dead, applied.repeated);
+                    self.note_breaks(&applied.breaks);
                     (self.told)(applied.changes);
                     self.source.applied();
                     return true;
@@ -250,6 +262,35 @@ impl<T: FnMut(Changes)> Work<T> {
                         return false;
                     }
                 }
+            }
+        }
+    }
+
+    /// Says that acknowledged commands are missing from the store. A partition that has lost commands stays below the store's
+    /// position for as long as that takes, and is named once.
+    fn note_breaks(&mut self, breaks: &[Break]) {
+        let queue = self.source.name();
+        for &Break { partition, expected, found } in breaks {
+            if found > expected {
+                tracing::warn!(
+                    queue,
+                    partition,
+                    first = expected,
+                    last = found - 1,
+                    "these commands are missing from the store: it was restored from a backup, or the topic lost them before \
+                     they were applied, as by its retention.ms. To apply those that the topic still has, stop all workers, set \
+                     the group's offsets back (kafka-consumer-groups.sh --reset-offsets), and start them again; older changes \
+                     of a todo may then replace newer ones"
+                );
+            } else if self.taken_back.insert(partition) {
+                tracing::warn!(
+                    queue,
+                    partition,
+                    expected,
+                    found,
+                    "the partition counts from a lower offset than before: if the topic was made anew or has lost its newest \
+                     messages, the acknowledged commands among them that were not applied are lost"
+                );
             }
         }
     }

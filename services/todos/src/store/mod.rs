@@ -176,12 +176,26 @@ pub struct Applied {
     pub dead: u64,
     /// How many deliveries had been applied before.
     pub repeated: u64,
+    /// Where the queue did not go on behind what the store had.
+    pub breaks: Vec<Break>,
+}
+
+/// A delivery that is new to a store, at an offset of a topic that does not follow the last one applied. Topics have no gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Break {
+    /// The partition of the topic.
+    pub partition: u32,
+    /// The offset behind the last command applied.
+    pub expected: u64,
+    /// That of the delivery. Above: the store never gets those in between. Below: the topic has lost commands, since it gave
+    /// their offsets to new ones.
+    pub found: u64,
 }
 
 impl Applied {
     /// Adds what the next transaction did.
     pub(crate) fn add(&mut self, next: Applied) {
-        let Applied { changes, dead, repeated } = next;
+        let Applied { changes, dead, repeated, breaks } = next;
         let id = |change: &Change| match change {
             Change::Is(todo) => todo.id,
             Change::Gone(id) => *id,
@@ -193,6 +207,7 @@ impl Applied {
         (self.changes.revision, self.changes.count) = (changes.revision, changes.count);
         self.dead += dead;
         self.repeated += repeated;
+        self.breaks.extend(breaks);
     }
 }
 

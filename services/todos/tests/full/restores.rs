@@ -5,9 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use highwater_testkit::{PATIENCE, Process, eventually, within};
+use highwater_todos::store::Store as _;
+use highwater_todos::store::postgres::{Postgres, Timeouts, parse_url};
 
 use crate::restarts::{ask, instance_with};
 use crate::servers::{Redis, rows, schema, sql};
+use crate::{creation, delivery};
 
 const TABLES: [&str; 6] =
     ["todos", "todo_state", "todo_versions", "todo_tombstones", "applied_commands", "positions"];
@@ -32,6 +35,29 @@ fn shown(instance: &Process, list: &str) -> Vec<(String, String)> {
     let text = |todo: &serde_json::Value, key| todo[key].as_str().expect("text").to_owned();
     let todos = list.as_array().expect("a list").iter();
     todos.map(|todo| (text(todo, "id"), text(todo, "title"))).collect()
+}
+
+/// Purpose: a worker learns which commands of a topic its store never had, after a restore or once the topic has removed them,
+/// and that a topic gives offsets to new commands that the store has passed; repetitions and a journal's gaps mean nothing.
+#[test]
+fn commands_that_are_missing() {
+    let url = schema("full_breaks");
+    let settings = parse_url(&url).expect("a URL");
+    let mut store = Postgres::connect(&settings, Timeouts::default()).expect("connected");
+    let mut breaks = |source: &str, offsets: &[u64], first: u64| {
+        let numbers = offsets.iter().zip(first..);
+        let batch: Vec<_> =
+            numbers.map(|(&offset, number)| delivery(offset, creation(number))).collect();
+        let applied = store.apply(source, &batch).expect("applied");
+        applied.breaks.iter().map(|one| (one.expected, one.found)).collect::<Vec<_>>()
+    };
+    assert_eq!(breaks("kafka/t", &[0, 1, 2], 1), []);
+    assert_eq!(breaks("kafka/t", &[1, 2, 3], 2), [], "two are repeated");
+    assert_eq!(breaks("kafka/t", &[9, 10], 10), [(4, 9)]);
+    assert_eq!(breaks("kafka/t", &[11], 12), []);
+    assert_eq!(breaks("kafka/t", &[0, 1], 1), [], "they are repeated");
+    assert_eq!(breaks("kafka/t", &[0, 1], 20), [(12, 0)]);
+    assert_eq!(breaks("queue/t", &[5, 9], 30), []);
 }
 
 /// What is written, and then shown.

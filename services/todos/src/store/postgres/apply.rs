@@ -19,7 +19,7 @@
 //! recreated counts from zero. The offset decides only for commands older than the
 //! stored ids: otherwise a consumer that returns weeks later and receives everything again would apply it again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::slice;
 use std::time::SystemTime;
 
@@ -34,7 +34,7 @@ use super::statements::{self, Statements, letter, microseconds, time};
 use crate::command::Command;
 use crate::queue::{Delivery, Position};
 use crate::store::decision::{Decision, Known, decide};
-use crate::store::{Applied, Change, Changes, Outcome, is_shared, origin};
+use crate::store::{Applied, Break, Change, Changes, Outcome, is_shared, origin};
 use crate::todo::Todo;
 
 /// Applies `deliveries` together.
@@ -100,6 +100,7 @@ struct Batch<'a> {
     added: i64,
     dead: u64,
     repeated: u64,
+    breaks: Vec<Break>,
 }
 
 impl<'a> Batch<'a> {
@@ -123,6 +124,8 @@ impl<'a> Batch<'a> {
             claimed = transaction.query(&statements.claim, &claim).await?;
         }
         let positions = statements::positions(source, &claimed)?.into_iter().collect();
+        // A journal's offsets have gaps, and its reader says what is lost.
+        let breaks = if is_shared(source) { skipped(&positions, deliveries) } else { Vec::new() };
         Ok(Batch {
             statements,
             source,
@@ -135,6 +138,7 @@ impl<'a> Batch<'a> {
             added: 0,
             dead: 0,
             repeated: 0,
+            breaks,
         })
     }
 
@@ -154,6 +158,9 @@ impl<'a> Batch<'a> {
                 true => dead += 1,
                 false => repeated += 1,
             }
+        }
+        if is_shared(self.source) {
+            self.breaks.extend(taken_back(&self.positions, deliveries, &decision));
         }
         self.added += decision.added;
         self.has_written |= !decision.fresh.is_empty();
@@ -341,7 +348,8 @@ impl<'a> Batch<'a> {
             todos: self.changed.into_values().collect(),
             commands: self.outcomes,
         };
-        Ok(Applied { changes, dead: self.dead, repeated: self.repeated })
+        let Batch { dead, repeated, breaks, .. } = self;
+        Ok(Applied { changes, dead, repeated, breaks })
     }
 }
 
@@ -355,4 +363,32 @@ fn behind(deliveries: &[Delivery]) -> BTreeMap<i32, i64> {
         *next = behind.max(*next);
     }
     next
+}
+
+/// The partitions whose first delivery is behind the next that the store expects.
+fn skipped(positions: &HashMap<u32, u64>, deliveries: &[Delivery]) -> Vec<Break> {
+    let mut seen = HashSet::new();
+    let first = deliveries.iter().filter_map(|one| one.position);
+    let first = first.filter(|position| seen.insert(position.partition));
+    let breaks = first.map(|position| against(positions, position));
+    breaks.filter(|one| one.found > one.expected).collect()
+}
+
+/// The first command that the store did not have yet although it has passed its offset.
+fn taken_back(
+    positions: &HashMap<u32, u64>,
+    deliveries: &[Delivery],
+    decision: &Decision,
+) -> Option<Break> {
+    let is_fresh = |id: Uuid| decision.fresh.iter().any(|(fresh, _)| *fresh == id);
+    deliveries.iter().find_map(|delivery| {
+        let place = against(positions, delivery.position?);
+        let is_below = place.found < place.expected;
+        (is_below && is_fresh(delivery.content.as_ref().ok()?.id)).then_some(place)
+    })
+}
+
+fn against(positions: &HashMap<u32, u64>, position: Position) -> Break {
+    let Position { partition, offset: found } = position;
+    Break { partition, expected: positions.get(&partition).copied().unwrap_or(0), found }
 }
