@@ -20,10 +20,11 @@ fn pass(seed: u64) -> Report {
     }
 }
 
-/// Purpose: the worker keeps every promise under a few seeds; `make test` runs hundreds, `make sim` 10 000.
+/// Purpose: the worker keeps every promise under a few seeds. `make test` also runs `highwater sim`, which begins with the same
+/// seeds and has a hundred; `make sim` runs 10 000.
 #[test]
 fn seeds() {
-    for seed in 0..30 {
+    for seed in 0..3 {
         pass(seed);
     }
 }

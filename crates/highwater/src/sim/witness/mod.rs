@@ -190,26 +190,26 @@ impl Watch {
 
     fn note_times(&mut self, link: &Link, requests: &[Request], now: Instant) {
         let delivered = link.facts.delivered;
-        let came = self.arrivals.back().map_or(0, |(before, _)| *before) < delivered;
+        // Without new bytes nothing below changes, and most turns bring a connection none.
+        if self.arrivals.back().map_or(0, |(before, _)| *before) == delivered {
+            return;
+        }
         for (times, request) in self.times.iter_mut().zip(requests) {
-            if came && times.head.is_some() && times.end.is_none() {
+            if times.head.is_some() && times.end.is_none() {
                 let gap = now - content_at(&self.arrivals, request).unwrap_or(now);
                 times.body_gap = times.body_gap.max(gap);
             }
-            let note = |when: &mut Option<Instant>, reached: bool| {
-                if reached {
-                    when.get_or_insert(now);
-                }
+            let note = |when: &mut Option<Instant>, reached: bool| match reached {
+                true => *when = when.or(Some(now)),
+                false => {}
             };
             note(&mut times.start, delivered > request.start);
             note(&mut times.head, delivered >= request.head_end);
             note(&mut times.end, delivered >= request.end);
         }
-        if came {
-            self.arrivals.push_back((delivered, now));
-            if self.arrivals.len() > ARRIVALS_MAX {
-                self.arrivals.pop_front();
-            }
+        self.arrivals.push_back((delivered, now));
+        if self.arrivals.len() > ARRIVALS_MAX {
+            self.arrivals.pop_front();
         }
     }
 
