@@ -163,8 +163,9 @@ fn upgrade(wire: &mut dyn Wire, path: &str) {
 }
 
 fn router(tell: Sender<Told>) -> Router {
-    let (first, second) = (tell.clone(), tell.clone());
+    let (first, second, third) = (tell.clone(), tell.clone(), tell.clone());
     Router::new()
+        .get("/cut-off", move || answer(third.clone(), is_cut_off))
         .get("/ends-first/{size}", move |Path(size): Path<usize>, _: Option<WebSocketUpgrade>| {
             answer(first.clone(), move |upgraded, tell| ends_first(upgraded, tell, size))
         })
@@ -209,6 +210,15 @@ async fn leaves(mut upgraded: Upgraded, tell: Sender<Told>, size: usize) {
     let _ = tell.send(Ok(0));
 }
 
+/// Reads until the peer is cut off, and says how much came.
+async fn is_cut_off(mut upgraded: Upgraded, tell: Sender<Told>) {
+    let mut all = Vec::new();
+    let told = upgraded.read_to_end(&mut all).await;
+    upgraded.write_all(&vec![b'a'; all.len()]).await.expect("the peer reads");
+    upgraded.shutdown().await.expect("it is open");
+    let _ = tell.send(told.map_err(|error| error.kind()));
+}
+
 async fn read_all(upgraded: &mut Upgraded) -> Told {
     let mut piece = vec![0; 10_000];
     let mut count = 0;
@@ -230,6 +240,26 @@ fn heard(wire: &mut dyn Wire) -> usize {
 }
 
 on_each_transport! {
+    /// Purpose: over TLS, an end that the peer does not announce with `close_notify` may be anybody's (RFC 8446 §6.1): the
+    /// application reads what came before, and then an error, and may still answer. Once, it read an orderly end.
+    fn an_end_that_is_not_announced(transport) {
+        let served = Served::start(transport, Limits::default());
+        for size in [0, 5, LARGE] {
+            for version in [&TLS12, &TLS13] {
+                let client = secured::Client { versions: vec![version], ..served.authority.client() };
+                let address = served.running.addresses()[1].tcp().expect("it is TCP");
+                let mut wire = Tls(client.connect(address, "localhost").expect("it serves"));
+                upgrade(&mut wire, "/cut-off");
+                wire.write_all(&vec![b'b'; size]).expect("it is open");
+                wire.0.stream.shutdown(Shutdown::Write).expect("it is open");
+                assert_eq!(heard(&mut wire), size, "it may answer");
+                assert_eq!(served.told(), Err(ErrorKind::UnexpectedEof));
+            }
+        }
+        served.eventually_none_is_open();
+        assert_eq!(served.value("http_timeouts_total{kind=\"half_closed\"}"), 0);
+    }
+
     /// Purpose: when the application ends its side, the peer gets all that was written before it, and then the end; what the
     /// peer sends after that reaches the application, up to its end.
     fn the_application_ends_first(transport) {

@@ -163,7 +163,9 @@ impl OnUpgrade {
 /// - After [`BodySender::finish`] or [`shutdown`](tokio::io::AsyncWriteExt::shutdown), the peer gets all that was written
 ///   before, and then the end: FIN, behind `close_notify` over TLS; END_STREAM on a stream of HTTP/2. What the peer still
 ///   sends can be read.
-/// - When the peer has ended its side, `incoming` ends behind all that came before, and what is written is sent.
+/// - When the peer has ended its side, `incoming` ends behind all that came before, and what is written is sent. Over TLS it
+///   fails instead if there was no `close_notify`, and on a stream of HTTP/2 without END_STREAM: anybody on the way could
+///   have cut the rest off. [`AsyncRead`](tokio::io::AsyncRead) then fails with `UnexpectedEof`.
 ///
 /// The connection ends when both sides have ended and `incoming` is dropped. If `incoming` is dropped before the peer's
 /// end, what the peer still sends is discarded, and the connection ends with the application's own side, or with the

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_core::Stream;
+use highwater_core::http::Reject;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{BodyStream, Upgraded};
@@ -22,14 +23,21 @@ pub(crate) fn poll_piece(
     let Some(piece) = ready!(Pin::new(&mut *incoming).poll_next(context)) else {
         return Poll::Ready(Ok(Bytes::new()));
     };
-    let mut piece = piece.map_err(|gone| io::Error::new(io::ErrorKind::ConnectionReset, gone))?;
+    let mut piece = piece.map_err(|failure| {
+        let kind = match failure.reject() {
+            Some(Reject::Truncated) => io::ErrorKind::UnexpectedEof,
+            _ => io::ErrorKind::ConnectionReset,
+        };
+        io::Error::new(kind, failure)
+    })?;
     if piece.len() > size {
         incoming.unread(piece.split_off(size));
     }
     Poll::Ready(Ok(piece))
 }
 
-/// A read after the peer's last byte reads nothing; after the connection was lost it fails.
+/// A read after the peer's last byte reads nothing. It fails with `ConnectionReset` after the connection was lost, and with
+/// `UnexpectedEof` where the peer has finished sending without saying so (see [`Upgraded`]).
 impl AsyncRead for Upgraded {
     fn poll_read(
         mut self: Pin<&mut Self>,

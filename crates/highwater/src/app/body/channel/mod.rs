@@ -282,10 +282,10 @@ impl BodyFeed {
         self.0.end(Ok(()));
     }
 
-    /// Completes what comes on an upgraded connection. It is woken once more, when the reader is dropped.
-    pub(crate) fn end(&self) {
+    /// Ends what comes on an upgraded connection. It is woken once more, when the reader is dropped.
+    pub(crate) fn end(&self, end: Result<(), BodyError>) {
         self.0.lock().awaits_reader_gone = true;
-        self.0.end(Ok(()));
+        self.0.end(end);
     }
 
     /// Whether it is completed.

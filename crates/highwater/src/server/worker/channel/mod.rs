@@ -53,6 +53,8 @@ pub(in crate::server) struct Channel {
     preamble: Option<Box<Preamble>>,
     /// It has neither: received bytes are the protocol's.
     is_plain: bool,
+    /// It is sealed, and ended without the peer's closing message: the end may be anybody's.
+    is_cut: bool,
 }
 
 impl Channel {
@@ -67,6 +69,7 @@ impl Channel {
         sealed: None,
         preamble: None,
         is_plain: true,
+        is_cut: false,
     };
 
     /// From the first byte on it is sealed by `seal`.
@@ -111,6 +114,16 @@ impl Channel {
     #[inline]
     pub(super) fn is_sealed(&self) -> bool {
         self.sealed.is_some()
+    }
+
+    /// The peer has finished sending, without a closing message.
+    pub(super) fn cut(&mut self) {
+        self.is_cut = self.is_sealed();
+    }
+
+    /// Whether bytes may be missing behind the last that came.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Takes the seal out, so that plaintext can be borrowed from it while the connection changes.

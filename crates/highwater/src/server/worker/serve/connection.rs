@@ -116,9 +116,14 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
 
     /// The peer has finished sending, and all that it sent has been received.
     pub(in super::super) fn eof(&mut self) {
-        if self.connection.link.is_eof() {
-            return; // Its channel was closed before.
-        }
+        if !self.connection.link.is_eof() {
+            self.connection.channel.cut();
+            self.end_of_input();
+        } // Else its channel was closed before.
+    }
+
+    /// No input comes any more.
+    pub(super) fn end_of_input(&mut self) {
         self.connection.link.on_eof();
         self.hung_up();
         self.read_on();

@@ -128,8 +128,17 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     fn serve_next(&mut self, input: &mut &[u8], ready: Instant) -> bool {
         let (app, conn, now) = (self.app, self.id, self.parts.turn.now);
         let Parsing { scratch, routed, spare } = &mut *self.parsing;
-        let Connection { link, protocol, streams, peer, certificates, client, is_suspect, .. } =
-            &mut *self.connection;
+        let Connection {
+            link,
+            protocol,
+            channel,
+            streams,
+            peer,
+            certificates,
+            client,
+            is_suspect,
+            ..
+        } = &mut *self.connection;
         let mut arrival = Arrival::at(ready);
         // Made and looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
         let mut head = Head::default();
@@ -161,7 +170,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                         (head, body, target) = (request.head, request.body, None);
                         break 'request (id, exchange);
                     }
-                    Came::of(&next, exchange, |target| app.body_max(target, limits))
+                    // Streams of HTTP/2 say themselves that they end.
+                    let is_cut = channel.is_cut() && !streams.is_divided();
+                    Came::of(&next, exchange, |target| app.body_max(target, limits), is_cut)
                 }
                 Step::Reset(stream) => Came::Reset(stream),
             };
@@ -445,26 +456,34 @@ enum Came {
 }
 
 impl Came {
-    /// That of `next` for `exchange`, whose feed gets what is for it. `body_max` is how many bytes a body may have.
+    /// That of `next` for `exchange`, whose feed gets what is for it. `body_max` is how many bytes a body may have; `is_cut`,
+    /// whether the peer has ended the connection without saying so.
     #[inline]
-    fn of(next: &Next<'_>, exchange: &mut Exchange, body_max: impl FnOnce(Target) -> u64) -> Self {
+    fn of(
+        next: &Next<'_>,
+        exchange: &mut Exchange,
+        body_max: impl FnOnce(Target) -> u64,
+        is_cut: bool,
+    ) -> Self {
         match next {
             Next::Wait => Came::Nothing,
             &Next::Reject(reject) => Came::Reject(reject),
             of_body => {
                 let most = || exchange.target.map(body_max);
-                Came::Content(pass_on(of_body, &mut exchange.feed, most))
+                Came::Content(pass_on(of_body, &mut exchange.feed, most, is_cut))
             }
         }
     }
 }
 
 /// Gives a piece of a body to its feed, if the handler still reads it. Returns for how many bytes more the feed
-/// has room, if it got the piece. `most` is how many bytes the body may have.
+/// has room, if it got the piece. `most` is how many bytes the body may have; `is_cut`, whether the peer has ended the
+/// connection without saying so.
 fn pass_on(
     found: &Next<'_>,
     feed: &mut Option<BodyFeed>,
     most: impl FnOnce() -> Option<u64>,
+    is_cut: bool,
 ) -> Option<usize> {
     match *found {
         Next::Body(piece) | Next::Raw(piece) => {
@@ -474,7 +493,9 @@ fn pass_on(
         }
         Next::Trailers(fields) => feed.as_ref()?.trailers(fields),
         Next::BodyEnd => feed.take()?.finish(),
-        Next::RawEnd => feed.as_ref()?.end(), // Until its reader is gone, the other side may go on.
+        // Until its reader is gone, the other side may go on.
+        Next::RawEnd if is_cut => feed.as_ref()?.end(Err(BodyError::from(Reject::Truncated))),
+        Next::RawEnd => feed.as_ref()?.end(Ok(())),
         Next::BodyFailed(reject) => feed.take()?.fail(match (reject, most()) {
             (Reject::BodyTooLarge, Some(most)) => BodyError::too_large(most),
             _ => BodyError::from(reject),

@@ -36,7 +36,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                 Opened::Wait => return,
                 Opened::Plain(plain) => self.take_in(plain),
                 Opened::Established => self.establish(sealed),
-                Opened::Closed => self.eof(),
+                Opened::Closed => self.end_of_input(),
                 Opened::Failed(failure) => return self.fail(sealed, failure),
                 Opened::Hello => {
                     if !self.admit(sealed) {
