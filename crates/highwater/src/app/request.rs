@@ -66,7 +66,7 @@ pub struct Request<'a> {
     source: Source<'a>,
     body: Content<'a>,
     peer: Option<SocketAddr>,
-    extensions: RefCell<Extensions>,
+    pub(super) extensions: RefCell<Extensions>,
     target: Target,
     /// The segment of layers that it is in (`stack.rs`).
     depth: usize,

@@ -214,7 +214,8 @@ mod tests {
         }
     }
 
-    /// Purpose: a service may look at the certificates of its client, so its answer is for that client alone.
+    /// Purpose: a service may look at the certificates of its client, so its answer is for that client alone; and if there are
+    /// none, its answer is not for a client with some. Once, that client got it.
     #[cfg(all(feature = "compression", feature = "tls"))]
     #[test]
     fn answers_to_clients_with_certificates_are_their_own() {
@@ -238,6 +239,7 @@ mod tests {
         }
         assert!(!age(client.request(Method::GET, "/")));
         assert!(age(client.request(Method::GET, "/")));
+        assert!(!age(client.request(Method::GET, "/").header("x-leaf", "ann")));
     }
 
     /// Purpose: a service sees the path below its prefix, encoded as it came, with its query.

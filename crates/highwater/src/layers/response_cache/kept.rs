@@ -105,7 +105,8 @@ pub(super) fn key(request: &Request<'_>) -> Option<String> {
     let is_read = matches!(request.method(), Method::GET | Method::HEAD);
     // Content is a part of the request; streamed content has not arrived yet.
     let is_bare = request.body().is_some_and(<[u8]>::is_empty);
-    (is_read && is_bare && !is_own && !is_secret).then(|| key_of_target(request))
+    let key = || key_of_target(request, request.has_certificates());
+    (is_read && is_bare && !is_own && !is_secret).then(key)
 }
 
 /// Whether the client wants an answer that is made for it; that may be kept for others (RFC 9111 §5.2.1.4).
@@ -113,9 +114,10 @@ pub(super) fn wants_fresh(request: &Request<'_>) -> bool {
     cache_control::has(request.headers().get_all("cache-control"), &["no-cache"])
 }
 
-/// The key of the answer that a request makes outdated if it succeeds, since its method may change things (RFC 9111 §4.4).
-pub(super) fn changed_key(request: &Request<'_>) -> Option<String> {
-    (!request.method().is_safe()).then(|| key_of_target(request))
+/// The keys of the answers that a request makes outdated if it succeeds, since its method may change things (RFC 9111 §4.4).
+pub(super) fn changed_keys(request: &Request<'_>) -> Option<[String; 2]> {
+    let is_change = !request.method().is_safe();
+    is_change.then(|| [false, true].map(|certified| key_of_target(request, certified)))
 }
 
 /// Whether the answer to such a request says that things have changed.
@@ -123,12 +125,14 @@ pub(super) fn has_changed(response: &Response) -> bool {
     response.status().is_success() || response.status().is_redirection()
 }
 
-fn key_of_target(request: &Request<'_>) -> String {
+/// `certified`: the client has shown a certificate. What a service answers without one may be right for such clients only.
+fn key_of_target(request: &Request<'_>, certified: bool) -> String {
     let (host, target) = (request.header("host").unwrap_or_default(), request.target());
+    let whose = if certified { "\ncertificate" } else { "" };
     match request.original_target() {
-        sent if sent == target => format!("{host}\n{target}"),
+        sent if sent == target => format!("{host}\n{target}{whose}"),
         // What was sent may be a part of the answer, in its links.
-        sent => format!("{host}\n{target}\n{sent}"),
+        sent => format!("{host}\n{target}\n{sent}{whose}"),
     }
 }
 

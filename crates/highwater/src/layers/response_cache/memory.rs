@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use http::{Method, StatusCode};
 use tokio::time::Instant;
 
-use super::kept::{Kept, changed_key, has_changed, key, wants_fresh};
+use super::kept::{Kept, changed_keys, has_changed, key, wants_fresh};
 use super::{RENEWAL_MAX, ResponseCache, watch};
 use crate::app::{Layer, Personal, Request, Response};
 
@@ -154,8 +154,9 @@ impl Cache {
     }
 
     fn on_response(&self, request: &Request<'_>, response: &Response) {
-        if let Some(key) = changed_key(request).filter(|_| has_changed(response)) {
-            return self.store().forget(&key, Instant::now());
+        if let Some(keys) = changed_keys(request).filter(|_| has_changed(response)) {
+            let (mut store, now) = (self.store(), Instant::now());
+            return keys.iter().for_each(|key| store.forget(key, now));
         }
         let Some(key) = key(request).filter(|_| request.method() == Method::GET) else { return };
         let Some(personal) = request.extension().filter(|personal: &Personal| !personal.is_set())

@@ -36,6 +36,8 @@ const RENEWAL_MAX: Duration = Duration::from_secs(5);
 ///   [`Request::client`](crate::Request::client), also in inner layers;
 /// - answers of `tower` services, and of handlers in `tower` layers, to clients with certificates, which these may have read.
 ///
+/// Clients with certificates share no answers with clients without.
+///
 /// An answer that depends on anything else, such as the scheme, or a value that a layer has attached for an
 /// [`Extension`](crate::Extension), needs `Vary` or `Cache-Control: private`; otherwise all clients get it.
 ///

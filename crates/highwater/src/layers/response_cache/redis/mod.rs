@@ -18,7 +18,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 
 use self::link::{Found, Link};
-use super::kept::{Kept, Times, changed_key, has_changed, key, wants_fresh};
+use super::kept::{Kept, Times, changed_keys, has_changed, key, wants_fresh};
 use super::{ResponseCache, watch};
 use crate::app::{Layer, Next, OwnedRequest, Response};
 use crate::metrics::Metrics;
@@ -188,11 +188,11 @@ impl Cache {
         response
     }
 
-    /// Answers a request that gets no kept answer. The one that it makes outdated is removed before its client learns of the change.
+    /// Answers a request that gets no kept answer. Those that it makes outdated are removed before its client learns of the change.
     async fn change(&self, link: &Link, request: OwnedRequest, next: Next) -> Response {
-        let changed = changed_key(&request);
+        let changed = changed_keys(&request);
         let response = next.run(request).await;
-        if let Some(asked) = changed.filter(|_| has_changed(&response)) {
+        for asked in changed.filter(|_| has_changed(&response)).into_iter().flatten() {
             link.forget(&self.key(&asked), self.times).await;
         }
         response
