@@ -6,7 +6,7 @@ use std::time::Duration;
 use highwater::logging::{self, tracing};
 use highwater::metrics::{Metrics, Readiness};
 use highwater::server::{Running, Server, ServerConfig, Signals};
-use highwater::{Response, Router, StatusCode};
+use highwater::{Handler as _, Response, Router, StatusCode};
 use highwater_kit::ending::Failure;
 use highwater_kit::waiting::unless_ended;
 
@@ -63,10 +63,15 @@ fn serve(
                 .with_content_type("text/plain; version=0.0.4; charset=utf-8")
         })
         .get("/livez", || "ok\n")
-        .get("/readyz", move || match ready.verdict() {
-            Ok(()) => Response::from("ok\n"),
-            Err(why) => Response::from(why).with_status(StatusCode::SERVICE_UNAVAILABLE),
-        });
+        .get(
+            "/readyz",
+            // Its 503 is a statement, so it is not logged as a failed request.
+            (move || match ready.verdict() {
+                Ok(()) => Response::from("ok\n"),
+                Err(why) => Response::from(why).with_status(StatusCode::SERVICE_UNAVAILABLE),
+            })
+            .never_shed(),
+        );
     let config = ServerConfig {
         listen: vec![listen.into()],
         inherited: false,
