@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::request::Request;
-
 /// The certificates with which the client has authenticated itself, over TLS with client certificates (setting
 /// `tls-client-ca`, feature `tls`): its own first, then those of its issuers as far as it has sent them. They were checked
 /// when the connection began or, for a resumed session, when the session began.
@@ -44,12 +42,5 @@ impl PeerCertificates {
     /// All of them, in DER, the client's own first.
     pub fn chain(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().map(|certificate| &**certificate)
-    }
-}
-
-impl Request<'_> {
-    /// Whether the client has shown a certificate, for layers of ours.
-    pub(crate) fn has_certificates(&self) -> bool {
-        self.extensions.borrow().get::<PeerCertificates>().is_some()
     }
 }

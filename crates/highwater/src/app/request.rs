@@ -66,7 +66,7 @@ pub struct Request<'a> {
     source: Source<'a>,
     body: Content<'a>,
     peer: Option<SocketAddr>,
-    pub(super) extensions: RefCell<Extensions>,
+    pub(in crate::app) extensions: RefCell<Extensions>,
     target: Target,
     /// The segment of layers that it is in (`stack.rs`).
     depth: usize,

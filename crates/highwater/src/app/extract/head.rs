@@ -95,6 +95,13 @@ impl FromRequest for PeerAddr {
     }
 }
 
+impl Request<'_> {
+    /// Whether the client has shown a certificate, for layers of ours.
+    pub(crate) fn has_certificates(&self) -> bool {
+        self.extensions.borrow().get::<PeerCertificates>().is_some()
+    }
+}
+
 impl FromRequest for PeerCertificates {
     fn from_request(request: &Request<'_>) -> Result<Self, Error> {
         request.extension().ok_or_else(|| Error::forbidden("a client certificate is needed"))
