@@ -199,9 +199,10 @@ impl Watch {
                 let gap = now - content_at(&self.arrivals, request).unwrap_or(now);
                 times.body_gap = times.body_gap.max(gap);
             }
-            let note = |when: &mut Option<Instant>, reached: bool| match reached {
-                true => *when = when.or(Some(now)),
-                false => {}
+            let note = |when: &mut Option<Instant>, reached: bool| {
+                if reached {
+                    when.get_or_insert(now);
+                }
             };
             note(&mut times.start, delivered > request.start);
             note(&mut times.head, delivered >= request.head_end);
