@@ -8,6 +8,7 @@
 //!
 //! ```text
 //!  ConnectionMut   request.rs     bytes in: every complete request is answered, or waits
+//!                  came.rs        what comes besides requests: content, resets, what cannot be served
 //!                  preamble.rs    bytes in, behind the header of a proxy
 //!                  sealed.rs      bytes in, where they are sealed: the handshake, and what records hold
 //!                  connection.rs  output sent, deadlines, clients that disconnect, the end
@@ -20,6 +21,7 @@
 
 mod answer;
 mod begin;
+mod came;
 mod connection;
 mod deadline;
 mod preamble;
