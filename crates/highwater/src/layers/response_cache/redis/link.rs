@@ -194,20 +194,17 @@ impl Link {
         self.ask(now).await.map(Begun::at)
     }
 
-    /// Removes an outdated answer. For a while, answers to requests that are in progress are refused, since they may be
-    /// outdated as well. Waits for Redis until the deadline at most; if Redis does not do it, the answer stays until its
+    /// Removes outdated answers. For a while, answers to requests that are in progress are refused, since they may be
+    /// outdated as well. Waits for Redis until the deadline at most; if Redis does not do it, the answers stay until their
     /// lifetime is over.
-    pub(super) async fn forget(&self, key: &str, times: Times) {
+    pub(super) async fn forget(&self, keys: &[String], times: Times) {
         let mark_ms = keep_ms(times).min(CHANGE_MS);
         let mut changed = ::redis::pipe();
-        changed
-            .cmd("SET")
-            .arg(key)
-            .arg(mark_ms.to_be_bytes().as_slice())
-            .arg("PX")
-            .arg(mark_ms)
-            .ignore();
-        changed.cmd("DEL").arg(renewing(key)).ignore();
+        for key in keys {
+            let mark = mark_ms.to_be_bytes();
+            changed.cmd("SET").arg(key).arg(mark.as_slice()).arg("PX").arg(mark_ms).ignore();
+            changed.cmd("DEL").arg(renewing(key)).ignore();
+        }
         let change = async move |mut connection: MultiplexedConnection| {
             changed.query_async::<()>(&mut connection).await
         };

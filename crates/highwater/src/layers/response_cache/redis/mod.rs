@@ -192,8 +192,8 @@ impl Cache {
     async fn change(&self, link: &Link, request: OwnedRequest, next: Next) -> Response {
         let changed = changed_keys(&request);
         let response = next.run(request).await;
-        for asked in changed.filter(|_| has_changed(&response)).into_iter().flatten() {
-            link.forget(&self.key(&asked), self.times).await;
+        if let Some(changed) = changed.filter(|_| has_changed(&response)) {
+            link.forget(&changed.map(|asked| self.key(&asked)), self.times).await;
         }
         response
     }
