@@ -8,8 +8,7 @@ use flate2::{Compress, Compression, FlushCompress};
 use highwater_core::websocket::extensions::Context;
 use highwater_core::websocket::{Kind, encode};
 
-/// The end of an empty block, which the receiver adds again.
-const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
+use super::TAIL;
 
 /// Room that is added to the output at least. zlib writes the mark of a flush twice if there is less than seven bytes of it.
 const ROOM_MIN: usize = 64;

@@ -5,8 +5,7 @@ use std::cell::Cell;
 use flate2::{Decompress, FlushDecompress, Status};
 use highwater_core::websocket::{Inflate, InflateError};
 
-/// What the sender of a message has left out (RFC 7692 §7.2.1): the end of an empty block.
-const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
+use super::TAIL;
 
 /// The same, and an empty last block behind it. It ends the stream only if the message before it is whole.
 const TAIL_AND_LAST: [u8; 9] = [0, 0, 0xff, 0xff, 1, 0, 0, 0xff, 0xff];

@@ -25,6 +25,9 @@ pub(crate) use inflater::Inflater;
 /// The level of the layer for responses, for the same reason: most of what the best level saves, in little time.
 const LEVEL: u32 = 4;
 
+/// The end of an empty block: the sender of a message leaves it out, and the receiver adds it again (RFC 7692 §7.2.1).
+const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
+
 /// Shorter messages fit into a packet anyway, and have little to repeat. As for responses.
 const BYTES_MIN: usize = 1024;
 
