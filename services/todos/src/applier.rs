@@ -199,7 +199,7 @@ struct Work<T> {
     told: T,
     stop: Arc<Stop>,
     pause: Duration,
-    /// The partitions of which was said that they have lost commands.
+    /// The partitions whose loss of commands was logged.
     taken_back: BTreeSet<u32>,
 }
 
@@ -278,7 +278,7 @@ impl<T: FnMut(Changes)> Work<T> {
                     first = expected,
                     last = found - 1,
                     "these commands are missing from the store: it was restored from a backup, or the topic lost them before \
-                     they were applied, as by its retention.ms. To apply those that the topic still has, stop all workers, set \
+                     they were applied, for example by its retention.ms. To apply those that the topic still has, stop all workers, set \
                      the group's offsets back (kafka-consumer-groups.sh --reset-offsets), and start them again; older changes \
                      of a todo may then replace newer ones"
                 );
@@ -288,7 +288,7 @@ impl<T: FnMut(Changes)> Work<T> {
                     partition,
                     expected,
                     found,
-                    "the partition counts from a lower offset than before: if the topic was made anew or has lost its newest \
+                    "the partition counts from a lower offset than before: if the topic was recreated or has lost its newest \
                      messages, the acknowledged commands among them that were not applied are lost"
                 );
             }

@@ -60,8 +60,8 @@ pub(super) fn measure(
 }
 
 /// # Errors
-/// Nothing may be refused, but `lost` of `sent` requests were not answered with 2xx, or the server counted `counted`
-/// refusals, or does not say how many.
+/// Nothing may be refused, but `lost` of `sent` requests were not answered with 2xx, or the server refused as many as
+/// `counted` returns, or does not say how many.
 fn nothing_refused(
     task: &Task<'_>,
     sent: u64,
