@@ -505,7 +505,14 @@ on_each! {
         let mut partial = std::collections::HashMap::<_, Vec<u8>>::new();
         rig.until("5000 connections", |rig| {
             for position in std::mem::replace(&mut seen, rig.log.len())..seen {
-                match rig.log[position].clone() {
+                // One poll may report the end of a connection and a new one with its id, which a late command would end.
+                let (seen, later) = rig.log[position..].split_first().unwrap();
+                let seen = seen.clone();
+                let is_over = |id| later.contains(&Seen::Closed(id));
+                match seen {
+                    Seen::Received(id, _) | Seen::Eof(id) if is_over(id) => {
+                        partial.remove(&id);
+                    }
                     Seen::Received(id, bytes) => {
                         let question = partial.entry(id).or_default();
                         question.extend_from_slice(&bytes);

@@ -23,13 +23,14 @@ impl<T: Display + 'static> From<T> for Failure {
     }
 }
 
-/// The exit status of `program`: 2 if a setting has to be changed, 1 for every other failure. A failure is written to
-/// standard error, after the lines that are logged already.
+/// The exit status of `program`: 2 if a setting has to be changed, 1 for every other failure. Writes to standard error what
+/// is logged already, then the failure.
 pub fn exit(program: &str, outcome: Result<(), Failure>) -> ExitCode {
+    // A signal may have ended the start: no server has written the lines then.
+    logging::flush();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { sentence, is_setting }) => {
-            logging::flush();
             eprintln!("{program}: {sentence}");
             if is_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
         }

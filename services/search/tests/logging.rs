@@ -2,14 +2,16 @@
 
 mod service;
 
-use std::process::{Command, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use highwater_testkit::PATIENCE;
 use serde_json::Value;
 use service::command;
 
-/// What the service says from its start until SIGTERM has ended it, line by line.
+/// What the service logs from its start until SIGTERM has ended it, line by line. If it logs, it is stopped once it serves:
+/// its start can be ended, too, without a line about serving.
 fn lines_of(flags: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     let data = tempfile::tempdir().expect("a temporary directory");
     let data = data.path().to_str().expect("a plain name");
@@ -22,26 +24,39 @@ fn lines_of(flags: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     let mut server = command(&[&own[..], &["--data", data], flags].concat());
     server.env_remove("HIGHWATER_LOG").envs(variables.iter().copied());
     let server = server.stdout(Stdio::null()).stderr(Stdio::piped());
-    let server = server.spawn().expect("the binary starts");
-    // Once SIGTERM is caught it does not kill; the server drains when it has started.
+    let mut server = server.spawn().expect("the binary starts");
+    let mut stderr = BufReader::new(server.stderr.take().expect("it is piped"));
+    let mut lines = Vec::new();
+    if flags.contains(&"off") {
+        wait_until_caught(&server);
+    } else {
+        while lines.last().is_none_or(|line: &String| !line.contains("serving")) {
+            let mut line = String::new();
+            assert_ne!(stderr.read_line(&mut line).expect("lines are text"), 0, "{lines:#?}");
+            lines.push(line.trim_end().to_owned());
+        }
+    }
+    let kill = format!("kill -TERM {}", server.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+    lines.extend(stderr.lines().map(|line| line.expect("lines are text")));
+    assert_eq!(server.wait().expect("it is our child").code(), Some(0), "{lines:#?}");
+    lines
+}
+
+/// Waits until SIGTERM would not kill the service.
+fn wait_until_caught(server: &Child) {
     let status = format!("/proc/{}/status", server.id());
-    let catches = || {
+    let is_caught = || {
         let status = std::fs::read_to_string(&status).expect("we have not waited for it");
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let mask = u64::from_str_radix(mask.unwrap_or_default().trim(), 16);
         mask.is_ok_and(|mask| mask & 1 << (15 - 1) != 0)
     };
     let begun = Instant::now();
-    while !catches() {
+    while !is_caught() {
         assert!(begun.elapsed() < PATIENCE, "it does not start");
         std::thread::yield_now();
     }
-    let kill = format!("kill -TERM {}", server.id());
-    assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
-    let output = server.wait_with_output().expect("it is our child");
-    let text = String::from_utf8(output.stderr).expect("lines are text");
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    text.lines().map(str::to_owned).collect()
 }
 
 /// Whether `text` is a time of this century as RFC 3339 writes it, in UTC and with milliseconds.
@@ -71,7 +86,7 @@ fn text_is_for_people() {
     }
 }
 
-/// Purpose: JSON is an object a line with the same in it, numbers as numbers; from a flag or a variable.
+/// Purpose: JSON is one object per line with the same in it, numbers as numbers; from a flag or a variable.
 #[test]
 fn json_is_for_machines() {
     let by_flag = lines_of(&["--log", "json"], &[]);

@@ -47,10 +47,15 @@ pub(crate) enum Failure {
     Wrong(String),
 }
 
-/// Asks pages for `who`, which is what it calls itself.
+/// Asks pages for `who`, which is what it calls itself, and waits for each for at most [`TIMEOUT`].
 pub(crate) fn agent(who: &str) -> Agent {
+    agent_within(who, TIMEOUT)
+}
+
+/// The same with another limit.
+pub(crate) fn agent_within(who: &str, timeout: Duration) -> Agent {
     Agent::config_builder()
-        .timeout_global(Some(TIMEOUT))
+        .timeout_global(Some(timeout))
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
