@@ -47,13 +47,13 @@ fn play(case: &Case, client: &Client, most: usize) -> Vec<Transcript> {
             Step::Eof => connection.finish(),
             Step::Hear(_) => {}
         }
-        normal(heard(&mut connection))
+        normal(received(&mut connection))
     });
     after.collect()
 }
 
-fn heard(connection: &mut Connection<'_>) -> Transcript {
-    let bytes = connection.heard().to_vec();
+fn received(connection: &mut Connection<'_>) -> Transcript {
+    let bytes = connection.received().to_vec();
     Transcript { bytes, closed: connection.is_closed() }
 }
 
@@ -72,13 +72,14 @@ fn normal(Transcript { bytes, closed }: Transcript) -> Transcript {
 }
 
 fn check(case: &Case, client: &Client, most: usize, how: &str) {
-    for (step, (wanted, heard)) in model(case).into_iter().zip(play(case, client, most)).enumerate()
+    for (step, (wanted, received)) in
+        model(case).into_iter().zip(play(case, client, most)).enumerate()
     {
         let show =
             |transcript: &Transcript| String::from_utf8_lossy(&transcript.bytes).into_owned();
         let name = &case.name;
-        assert_eq!(show(&heard), show(&wanted), "{name}, {how}: after step {step}");
-        assert_eq!(heard.closed, wanted.closed, "{name}, {how}: closed after step {step}");
+        assert_eq!(show(&received), show(&wanted), "{name}, {how}: after step {step}");
+        assert_eq!(received.closed, wanted.closed, "{name}, {how}: closed after step {step}");
     }
 }
 

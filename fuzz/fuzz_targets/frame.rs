@@ -17,15 +17,15 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let bytes = build(commands);
-    let told = walk(&bytes, usize::from(*window) + 1);
+    let steps = walk(&bytes, usize::from(*window) + 1);
     let mut end = 0;
-    for (from, to, _) in &told {
-        assert_eq!(*from, end, "a gap, or bytes told twice");
+    for (from, to, _) in &steps {
+        assert_eq!(*from, end, "a gap, or bytes that are reported twice");
         assert!(to > from);
         end = *to;
     }
     assert_eq!(end, bytes.len() as u64);
-    assert_eq!(told, walk(&bytes, bytes.len().max(1)), "windows make a difference");
+    assert_eq!(steps, walk(&bytes, bytes.len().max(1)), "windows make a difference");
 });
 
 fn build(mut commands: &[u8]) -> Vec<u8> {
@@ -55,18 +55,18 @@ fn build(mut commands: &[u8]) -> Vec<u8> {
 /// From where to where, and the offset if it is a record.
 fn walk(bytes: &[u8], window: usize) -> Vec<(u64, u64, Option<u64>)> {
     let mut walk = Walk::new(SALT, 0, 0);
-    let (mut told, mut size) = (Vec::new(), window);
+    let (mut steps, mut size) = (Vec::new(), window);
     loop {
         let from = walk.at() as usize;
         let end = (from + size).min(bytes.len());
         match walk.next(&bytes[from..end], end == bytes.len()) {
-            Step::Frame(at, header, _) => told.push((at, walk.at(), Some(header.offset))),
-            Step::Hole(from, to) | Step::Tail(from, to) => told.push((from, to, None)),
+            Step::Frame(at, header, _) => steps.push((at, walk.at(), Some(header.offset))),
+            Step::Hole(from, to) | Step::Tail(from, to) => steps.push((from, to, None)),
             Step::More(needed) => {
                 size = needed.max(window);
                 continue;
             }
-            Step::End => return told,
+            Step::End => return steps,
         }
         size = window;
     }

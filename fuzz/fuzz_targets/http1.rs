@@ -55,7 +55,7 @@ fn tight_limits() -> Limits {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Run {
     handed: Vec<u8>,
-    heard: String,
+    received: String,
     closed: bool,
 }
 
@@ -141,8 +141,8 @@ fn flush(link: &mut Link, now: Instant, run: &mut Run) -> bool {
         return false;
     };
     link.on_sent(now);
-    run.heard.push_str(&String::from_utf8_lossy(&output.bytes));
-    run.heard = run.heard.replace("HTTP/1.1 100 Continue\r\n\r\n", "");
+    run.received.push_str(&String::from_utf8_lossy(&output.bytes));
+    run.received = run.received.replace("HTTP/1.1 100 Continue\r\n\r\n", "");
     run.closed = then != Then::Keep;
     true
 }

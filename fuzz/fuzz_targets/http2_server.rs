@@ -71,7 +71,7 @@ fn run(wire: &[u8], part: usize) {
     let mut limits = Limits::default();
     limits.http2.extended_connect = true;
     let (mut link, mut server) = (Link::new(), Connection::new(Instant::ZERO));
-    let (mut scratch, mut heard) = (Scratch::default(), Decoder::default());
+    let (mut scratch, mut decoder) = (Scratch::default(), Decoder::default());
     let (mut now, mut owed) = (Instant::ZERO, Owed::default());
     for piece in wire.chunks(part).map(Some).chain([None, None]) {
         now += Duration::from_millis(1);
@@ -89,7 +89,7 @@ fn run(wire: &[u8], part: usize) {
             let Some((output, then)) = link.take_output(now) else { break };
             link.on_sent(now);
             let mut bytes = &output.bytes[..];
-            while let Some(frame) = heard.next(&mut bytes).expect("the server keeps to the rules") {
+            while let Some(frame) = decoder.next(&mut bytes).expect("the server keeps to the rules") {
                 assert!(!matches!(frame, Frame::PushPromise { .. } | Frame::Unknown(_)), "{frame:?}");
             }
             if then != Then::Keep {

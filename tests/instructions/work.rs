@@ -210,17 +210,17 @@ fn exchanges(router: Router, pieces: Vec<String>, has: &str, body: &str) -> Box<
     let mut connection = client.connect();
     pieces.iter().for_each(|piece| connection.send(piece));
     // Compressed content is no text, and longer as one.
-    let size = connection.heard().len();
-    let heard = String::from_utf8_lossy(connection.heard()).into_owned();
-    assert!(heard.starts_with("HTTP/1.1 ") && heard.contains(has), "{heard}");
-    assert!(heard.ends_with(body), "{heard}");
+    let size = connection.received().len();
+    let received = String::from_utf8_lossy(connection.received()).into_owned();
+    assert!(received.starts_with("HTTP/1.1 ") && received.contains(has), "{received}");
+    assert!(received.ends_with(body), "{received}");
     let mut times = 1;
     Box::new(move || {
         pieces.iter().for_each(|piece| connection.send(piece));
         times += 1;
         // To listen takes turns, too: now and then is enough.
         if times == WARM_UP {
-            assert_eq!(connection.heard().len(), size * times as usize);
+            assert_eq!(connection.received().len(), size * times as usize);
         }
     })
 }

@@ -21,7 +21,7 @@ fn post(target: &str, length: usize) -> String {
 fn idle_since(peer: &mut Peer, now: Instant) {
     assert_eq!(peer.next(now, GET), whole("/", ""));
     peer.respond(now, 200, "");
-    peer.heard(now);
+    peer.output(now);
 }
 
 /// Purpose: a client that never sends a byte is closed without an answer.
@@ -37,7 +37,7 @@ fn head_stalls() {
     assert_eq!(peer.next(ms(9_000), "GET / HT"), Seen::Wait);
     assert_eq!(peer.expire(ms(10_000)), Expired::Reject(Reject::HeaderTimeout));
     peer.respond(ms(10_000), 408, "");
-    assert_eq!(peer.heard(ms(10_000)), (CLOSE.into(), Then::Shutdown));
+    assert_eq!(peer.output(ms(10_000)), (CLOSE.into(), Then::Shutdown));
 }
 
 /// Purpose: one byte per second does not extend the head's deadline: it is a total.
@@ -129,7 +129,7 @@ fn body_stalls() {
     assert_eq!(peer.next(ms(20_000), "x"), Seen::Wait);
     assert_eq!(peer.expire(ms(50_000)), Expired::Reject(Reject::BodyTimeout));
     peer.respond(ms(50_000), 408, "");
-    assert_eq!(peer.heard(ms(50_000)), (CLOSE.into(), Then::Shutdown));
+    assert_eq!(peer.output(ms(50_000)), (CLOSE.into(), Then::Shutdown));
 }
 
 /// Purpose: framing is not progress: a body of nothing but extensions stalls.
@@ -192,7 +192,7 @@ fn streamed_body_stalls() {
     assert_eq!(peer.expire(due), Expired::BodyFailed(Reject::BodyTimeout));
     assert_eq!(peer.deadline(), Instant::MAX);
     peer.respond(due, 408, "");
-    assert_eq!(peer.heard(due), (CLOSE.into(), Then::Shutdown));
+    assert_eq!(peer.output(due), (CLOSE.into(), Then::Shutdown));
 }
 
 /// Purpose: once the answer has begun, no status can be sent: the connection is reset.
@@ -226,7 +226,7 @@ fn body_awaiting_its_100_has_no_deadline() {
     assert_eq!(peer.next(ms(0), head), streamed("/s"));
     assert_eq!(peer.deadline(), Instant::MAX);
     peer.connection.send_continue(&mut peer.link, ms(60_000));
-    assert_eq!(peer.heard(ms(60_000)).0, "HTTP/1.1 100 Continue||");
+    assert_eq!(peer.output(ms(60_000)).0, "HTTP/1.1 100 Continue||");
     assert_eq!(peer.expire(ms(65_000)), Expired::BodyFailed(Reject::BodyTimeout));
 }
 
@@ -253,7 +253,7 @@ fn dropped_body_stalls_before_the_reply() {
     assert_eq!(peer.deadline(), Instant::MAX);
     peer.respond(ms(9_000), 200, "x");
     let text = "HTTP/1.1 200 OK|content-length: 1|connection: close||x";
-    assert_eq!(peer.heard(ms(9_000)), (text.into(), Then::Shutdown));
+    assert_eq!(peer.output(ms(9_000)), (text.into(), Then::Shutdown));
 }
 
 /// Purpose: a lingering close ends after its time, counted from the moment the reply was taken.
@@ -278,7 +278,7 @@ fn lingering_close_is_bounded() {
     let mut peer = Peer::new();
     assert_eq!(peer.next(ms(0), "BAD\r\n\r\n"), Seen::Reject(Reject::RequestLine));
     peer.respond(ms(0), 400, "");
-    peer.heard(ms(0));
+    peer.output(ms(0));
     let max = peer.limits.discard_max as usize;
     assert_eq!(peer.next(ms(1), &"x".repeat(max)), Seen::Wait);
     assert!(!peer.link.has_lingered_enough(&peer.limits));
@@ -300,7 +300,7 @@ fn draining_idle() {
     assert_eq!(late.next(ms(5_249), GET), whole("/", ""));
     late.respond(ms(6_000), 200, "");
     let text = "HTTP/1.1 200 OK|content-length: 0|connection: close||";
-    assert_eq!(late.heard(ms(6_000)), (text.into(), Then::Shutdown));
+    assert_eq!(late.output(ms(6_000)), (text.into(), Then::Shutdown));
 }
 
 /// Purpose: draining a connection that never spoke gives it the same moment; one whose answer is in
@@ -349,7 +349,7 @@ fn half_closed_upgraded() {
         let mut peer = Peer::new();
         assert_eq!(peer.next(ms(0), GET), whole("/", ""));
         assert!(peer.payload(ms(0), 101, Payload::Upgrade));
-        peer.heard(ms(0));
+        peer.output(ms(0));
         peer
     };
     let mut peer = upgraded();
@@ -386,10 +386,10 @@ fn half_closed_upgraded_lingers() {
     let mut peer = Peer::new();
     assert_eq!(peer.next(ms(0), GET), whole("/", ""));
     assert!(peer.payload(ms(0), 101, Payload::Upgrade));
-    peer.heard(ms(0));
+    peer.output(ms(0));
     let Peer { connection, link, limits, .. } = &mut peer;
     connection.finish_body(link, limits, ms(1_000)).expect("it has no length");
-    peer.heard(ms(1_000));
+    peer.output(ms(1_000));
     assert_eq!(peer.next(ms(2_000), "a"), Seen::Raw(b"a".to_vec()));
     peer.connection.drop_raw(&mut peer.link);
     assert_eq!(peer.expire(ms(3_000)), Expired::Close);

@@ -18,7 +18,7 @@ const NOW: Instant = Instant::ZERO;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Run {
     requests: Vec<Asked>,
-    heard: String,
+    received: String,
     closed: bool,
 }
 
@@ -144,8 +144,8 @@ fn flush(link: &mut Link, run: &mut Run) -> bool {
     };
     link.on_sent(NOW);
     assert!(output.tail.is_empty());
-    run.heard.push_str(&String::from_utf8_lossy(&output.bytes));
-    run.heard = run.heard.replace("HTTP/1.1 100 Continue\r\n\r\n", "");
+    run.received.push_str(&String::from_utf8_lossy(&output.bytes));
+    run.received = run.received.replace("HTTP/1.1 100 Continue\r\n\r\n", "");
     run.closed = then != Then::Keep;
     true
 }
@@ -393,7 +393,7 @@ proptest! {
     fn valid_requests(requests in vec(valid(), 1..5), places in vec(any::<usize>(), 0..20)) {
         let wire = requests.iter().map(|valid| valid.wire.as_slice()).collect::<Vec<_>>().concat();
         let run = run(&cut(&wire, &places), &Limits::default());
-        prop_assert_eq!(run.requests.len(), requests.len(), "{}", run.heard);
+        prop_assert_eq!(run.requests.len(), requests.len(), "{}", run.received);
         for (asked, valid) in run.requests.iter().zip(&requests) {
             prop_assert!(asked.complete);
             prop_assert_eq!(&asked.method, &valid.method);

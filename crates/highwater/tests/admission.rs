@@ -160,21 +160,21 @@ on_each_transport! {
         let begin = Instant::now();
         let mut retry_after: Vec<String> = std::thread::scope(|scope| {
             let ask = || {
-                let (mut client, mut told) = (Client::known(address), Vec::new());
+                let (mut client, mut waits) = (Client::known(address), Vec::new());
                 while refused.load(SeqCst) < CROWD && begin.elapsed() < HANG {
                     client.ask("/counted", "");
                     let answer = client.answer().expect("every client is answered");
                     if answer.status == 503 {
                         assert_eq!(answer.content, "<overloaded>");
                         assert_eq!(answer.field("connection"), None, "connections are not scarce");
-                        told.push(answer.field("retry-after").expect("a time").to_owned());
+                        waits.push(answer.field("retry-after").expect("a time").to_owned());
                         refused.fetch_add(1, SeqCst);
                     } else {
                         assert_eq!((answer.status, answer.content.as_str()), (200, "done"));
                         answered.fetch_add(1, SeqCst);
                     }
                 }
-                told
+                waits
             };
             let crowd: Vec<_> = (0..CROWD).map(|_| scope.spawn(ask)).collect();
             let mut health = Client::known(address);
@@ -369,8 +369,8 @@ on_each_transport! {
             ("/high", ""),
             ("/high", "Priority: u=7\r\n"),
         ];
-        for (client, (path, said)) in clients.iter_mut().zip(kinds) {
-            client.ask(path, said);
+        for (client, (path, requested)) in clients.iter_mut().zip(kinds) {
+            client.ask(path, requested);
         }
         hold.release();
         assert!(clients.iter_mut().all(|client| client.status() == 200));
@@ -389,14 +389,17 @@ fn clients_bound_async_handlers() {
     let router = || Router::new().get("/", never.timeout(Duration::from_secs(30)));
     let settings = ServerConfig { deadline_max: Duration::from_secs(5), ..ServerConfig::default() };
     let client = Setup::new(router()).config(settings).start();
-    for (said, seconds) in [("0.25", 0.25), ("7", 5.0), ("soon", 30.0)] {
+    for (requested, seconds) in [("0.25", 0.25), ("7", 5.0), ("soon", 30.0)] {
         let mut connection = client.connect();
-        let request = format!("GET / HTTP/1.1\r\nHost: h\r\nRequest-Timeout: {said}\r\n\r\n");
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\nRequest-Timeout: {requested}\r\n\r\n");
         connection.send(request);
         client.advance(Duration::from_secs_f64(seconds - 0.1));
-        assert!(connection.heard().is_empty(), "{said}");
+        assert!(connection.received().is_empty(), "{requested}");
         client.advance(Duration::from_secs_f64(0.2));
-        let heard = String::from_utf8_lossy(connection.heard()).into_owned();
-        assert!(heard.starts_with("HTTP/1.1 503") && heard.contains("\"timeout\""), "{heard}");
+        let received = String::from_utf8_lossy(connection.received()).into_owned();
+        assert!(
+            received.starts_with("HTTP/1.1 503") && received.contains("\"timeout\""),
+            "{received}"
+        );
     }
 }

@@ -83,7 +83,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets the application's subscriber, and forgets what it has heard so far.
+/// Sets the application's subscriber, and forgets what it has received so far.
 fn collect() -> MutexGuard<'static, ()> {
     static SET: Once = Once::new();
     let alone = lock(&ALONE);
@@ -155,7 +155,7 @@ fn the_applications_subscriber_hears_of_the_start() {
 
 /// Purpose: that a future has asked a server to stop is logged as a signal is, while it serves and while it starts.
 #[test]
-fn a_future_that_stops_a_server_is_told() {
+fn a_future_that_stops_a_server_is_logged() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let waits = Router::new().on_start("waits", std::future::pending::<Result<(), Error>>);
     for router in [Router::new(), waits] {
@@ -191,12 +191,12 @@ fn a_storm_of_panics_is_told_a_few_times() {
         assert_eq!(ask(running.address(), &format!("/boom/{n}")), "500");
     }
     running.stop().expect("a panic ends a request, and nothing else");
-    let told = emitted("a panic ended a request, and nothing else");
+    let logged = emitted("a panic ended a request, and nothing else");
     // On a machine so busy that this takes longer, a second period has begun.
     let periods = if begun.elapsed() < PERIOD { 1 } else { 2 };
-    assert!((1..=periods).contains(&told.len().div_ceil(BURST as usize)), "{told:#?}");
-    assert!(told.len() >= BURST as usize, "{told:#?}");
-    for event in told {
+    assert!((1..=periods).contains(&logged.len().div_ceil(BURST as usize)), "{logged:#?}");
+    assert!(logged.len() >= BURST as usize, "{logged:#?}");
+    for event in logged {
         assert_eq!((event.level, event.field("route")), (Level::ERROR, Some("/boom/{n}")));
         assert!(event.target.starts_with("highwater::"), "{}", event.target);
         assert_eq!(event.field("panic"), Some("line\nfeeds are kept"));
@@ -215,8 +215,8 @@ fn requests_are_no_events() {
         assert_eq!(ask_as(running.address(), "/", ""), ("200".to_owned(), None));
         assert_eq!(ask_as(running.address(), "/nowhere", ""), ("404".to_owned(), None));
     }
-    let told = lock(&EMITTED)[before..].to_vec();
-    assert!(told.is_empty(), "{told:#?}");
+    let logged = lock(&EMITTED)[before..].to_vec();
+    assert!(logged.is_empty(), "{logged:#?}");
     running.stop().expect("nothing failed");
     let stopped = emitted("stopped");
     assert_eq!(stopped.len(), 1, "it is told once");
@@ -340,11 +340,11 @@ fn clients_and_the_log_name_a_failure_alike() {
             assert!(if is_own { id.len() == 16 } else { sent == Some(&*id) }, "{path}: {id}");
             let mut events = lock(&EMITTED).clone();
             events.retain(|event| event.field("request_id").is_some());
-            let told: Vec<_> = events
+            let logged: Vec<_> = events
                 .iter()
                 .map(|event| (event.field("route"), event.field("request_id")))
                 .collect();
-            assert_eq!(told, [(Some(path), Some(&*id))], "{events:#?}");
+            assert_eq!(logged, [(Some(path), Some(&*id))], "{events:#?}");
         }
     }
     assert_eq!(ask_as(running.address(), "/own", ""), ("502".into(), Some("mine".into())));

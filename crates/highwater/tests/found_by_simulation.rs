@@ -34,8 +34,8 @@ fn an_upgrade_is_announced_once() {
     }));
     let mut connection = client.connect();
     connection.send(GET);
-    let heard = String::from_utf8_lossy(connection.heard()).into_owned();
-    assert_eq!(heard.matches("connection: upgrade\r\n").count(), 1, "{heard}");
+    let received = String::from_utf8_lossy(connection.received()).into_owned();
+    assert_eq!(received.matches("connection: upgrade\r\n").count(), 1, "{received}");
 }
 
 /// Purpose: when a send is complete the deadline of what follows counts, though it is nearer than the
@@ -104,10 +104,10 @@ fn a_late_answer_answers_nothing_else() {
     let mut connection = client.connect();
     connection.send("GET /first HTTP/1.1\r\nHost: h\r\n\r\n");
     client.advance(Duration::from_secs(2));
-    assert!(connection.heard().starts_with(b"HTTP/1.1 503 "));
+    assert!(connection.received().starts_with(b"HTTP/1.1 503 "));
     connection.send("GET /second HTTP/1.1\r\nHost: h\r\n\r\n");
     client.hold_pool(false);
-    assert!(connection.heard().ends_with(b"\r\n\r\nsecond"));
+    assert!(connection.received().ends_with(b"\r\n\r\nsecond"));
 }
 
 /// Purpose: content that has failed is not polled again. Woken twice, a stream was polled once more after it

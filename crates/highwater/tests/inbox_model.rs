@@ -95,18 +95,18 @@ impl Model {
         Arc::new(Model { handover, driver, runtime, phase: AtomicBool::new(false) })
     }
 
-    /// The worker, until it has heard `letters` and, if `phase`, the new phase. It goes through `steps`
+    /// The worker, until it has received `letters` and, if `phase`, the new phase. It goes through `steps`
     /// first; then it waits here and there by turns.
     fn work(&self, steps: &[Step], letters: usize, phase: bool) {
         let task = Waker::from(std::sync::Arc::new(Task(Arc::clone(&self.runtime))));
         let later = [InDriver, InRuntime].iter().cycle();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for step in steps.iter().chain(later) {
             // In this order, as `handover.rs` demands; the other one, which the worker once had inside a
             // runtime, sleeps on a nudge.
-            self.handover.take(|mail| heard.append(mail));
-            let phase_heard = !phase || self.phase.load(Relaxed);
-            if heard.len() == letters && phase_heard {
+            self.handover.take(|mail| received.append(mail));
+            let phase_received = !phase || self.phase.load(Relaxed);
+            if received.len() == letters && phase_received {
                 return;
             }
             match step {

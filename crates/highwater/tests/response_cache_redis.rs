@@ -354,13 +354,13 @@ fn damaged_answers_are_none() {
 /// when it is back, it is used again. An outage is one line of the log, and so is its end.
 #[test]
 fn redis_is_killed() {
-    let said = Said::install();
+    let log = Log::install();
     let Some(mut redis) = Redis::start() else { return };
     redis.kill();
     let (service, metrics) = (Service::default(), Metrics::new());
     let client = service.instance(response_cache(MINUTE).redis(redis.store().metrics(&metrics)));
     let port = redis.port.to_string();
-    let lines = |level: Level, word: &str| said.count(level, &[&port, word]);
+    let lines = |level: Level, word: &str| log.count(level, &[&port, word]);
     for times in 0..2 {
         let before = Instant::now();
         (0..50).for_each(|_| assert!(!is_kept(&client.get("/"))));
@@ -412,10 +412,10 @@ fn wrong_settings() {
         (RedisStore::new(url).deadline(Duration::ZERO), ["deadline", "more than nothing"]),
         (RedisStore::new(url).deadline(Duration::from_millis(5001)), ["deadline", "5s"]),
     ];
-    for (store, said) in cases {
+    for (store, log) in cases {
         let router = Router::new().layer(response_cache(MINUTE).redis(store.clone()));
         let error = router.build().expect_err("it is wrong").to_string();
-        assert!(said.iter().all(|word| error.contains(word)), "{said:?}: {error}");
+        assert!(log.iter().all(|word| error.contains(word)), "{log:?}: {error}");
         assert!(!error.contains("hunter2") && !format!("{store:?}").contains("hunter2"), "{error}");
     }
     let fine = RedisStore::new(url).version("x".repeat(64)).deadline(Duration::from_secs(5));
@@ -424,17 +424,17 @@ fn wrong_settings() {
 
 /// What the process has logged: the application's subscriber.
 #[derive(Clone, Copy, Debug)]
-struct Said;
+struct Log;
 
 static LINES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 
-impl Said {
-    fn install() -> Said {
+impl Log {
+    fn install() -> Log {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            tracing::subscriber::set_global_default(Said).expect("it is the only one");
+            tracing::subscriber::set_global_default(Log).expect("it is the only one");
         });
-        Said
+        Log
     }
 
     /// How many lines of this level have all of these words.
@@ -455,7 +455,7 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Said {
+impl Subscriber for Log {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }

@@ -54,7 +54,7 @@ fn time_is_simulated() {
     let client = Client::new(Router::new().get("/", || "ok"));
     let mut connection = client.connect();
     connection.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert!(connection.heard().ends_with(b"\r\n\r\nok"));
+    assert!(connection.received().ends_with(b"\r\n\r\nok"));
     client.advance(Duration::from_secs(59));
     assert!(!connection.is_closed());
     client.advance(Duration::from_secs(2));
@@ -130,25 +130,25 @@ fn advancing_moves_timers() {
     let mut connection = client.connect();
     connection.send("GET /sleep/7000 HTTP/1.1\r\nHost: h\r\n\r\n");
     client.advance(Duration::from_millis(6999));
-    assert_eq!(connection.heard(), b"");
+    assert_eq!(connection.received(), b"");
     client.advance(Duration::from_millis(1));
-    assert!(connection.heard().ends_with(b"slept"));
+    assert!(connection.received().ends_with(b"slept"));
 
     async fn spawns() -> &'static str {
-        let (answer, told) = tokio::sync::oneshot::channel();
+        let (answer, receiver) = tokio::sync::oneshot::channel();
         tokio::spawn(async {
             sleep(Duration::from_secs(90)).await;
             let _ = answer.send("told");
         });
-        told.await.expect("the task answers")
+        receiver.await.expect("the task answers")
     }
     let client = Client::new(Router::new().get("/", spawns));
     let mut connection = client.connect();
     connection.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     client.advance(Duration::from_secs(89));
-    assert_eq!(connection.heard(), b"");
+    assert_eq!(connection.received(), b"");
     client.advance(Duration::from_secs(1));
-    assert!(connection.heard().ends_with(b"told"));
+    assert!(connection.received().ends_with(b"told"));
 }
 
 /// Purpose: work on Tokio's blocking pool is waited for, and no timeout expires meanwhile.
@@ -163,12 +163,12 @@ fn blocking_work_takes_no_simulated_time() {
 
 /// A handler that waits for a thread, as for a database, with a timeout that the thread meets easily.
 async fn outside() -> String {
-    let (answer, told) = tokio::sync::oneshot::channel();
+    let (answer, receiver) = tokio::sync::oneshot::channel();
     std::thread::spawn(|| {
         std::thread::sleep(Duration::from_millis(30));
         let _ = answer.send(());
     });
-    format!("{}", timeout(Duration::from_secs(20), told).await.is_ok())
+    format!("{}", timeout(Duration::from_secs(20), receiver).await.is_ok())
 }
 
 /// Purpose: tests with a database keep their timeouts: in real time they do not expire before the
@@ -180,7 +180,7 @@ fn real_time() {
     // The server's own deadlines can be tested all the same.
     let mut connection = client.connect();
     client.advance(Duration::from_secs(120));
-    assert!(connection.heard().is_empty() && connection.is_closed());
+    assert!(connection.received().is_empty() && connection.is_closed());
 }
 
 /// Purpose: who waits for a thread without real time learns what to write.
@@ -214,15 +214,18 @@ fn inside_a_runtime_one_panic_is_shown() {
     let this = std::env::current_exe().expect("it runs");
     let arguments = ["--exact", "inside_a_runtime", "--nocapture", "--test-threads=1"];
     let output = std::process::Command::new(this).args(arguments).output().expect("it was built");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert_eq!(said.matches("panicked at").count(), 1, "{said}");
-    let place = said.split("panicked at ").nth(1).unwrap_or_default();
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{output_text}");
+    assert_eq!(output_text.matches("panicked at").count(), 1, "{output_text}");
+    let place = output_text.split("panicked at ").nth(1).unwrap_or_default();
     assert!(
         place.starts_with("crates/highwater/tests/testing_client.rs:"),
-        "the test's own line: {said}"
+        "the test's own line: {output_text}"
     );
-    assert!(said.contains("write `#[test] fn` instead of `#[tokio::test] async fn`"), "{said}");
+    assert!(
+        output_text.contains("write `#[test] fn` instead of `#[tokio::test] async fn`"),
+        "{output_text}"
+    );
 }
 
 /// Purpose: who asks for the client's address gets one, which the test decides; nobody else does, as on a server.

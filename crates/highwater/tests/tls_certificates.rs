@@ -266,9 +266,9 @@ fn bad_certificates_are_refused() {
             expected = expected.replace(&format!("{{{name}}}"), &path(name));
         }
         let files = |name: &str| vec![folder.path(name)];
-        let said =
+        let message =
             refusal(ServerConfig { tls_cert: files(certificate), tls_key: files(key), ..config() });
-        assert!(said.starts_with(&expected), "{said}\nis not\n{expected}");
+        assert!(message.starts_with(&expected), "{message}\nis not\n{expected}");
     }
     put("chain.pem", &format!("{}{}", good.certificate, authority.pem()));
     put("chain.key", &good.key);
@@ -317,13 +317,13 @@ fn incomplete_settings_are_refused() {
     );
     let with_ca =
         |name: &str| ServerConfig { tls_client_ca: Some(folder.path(name)), ..complete.clone() };
-    let said = refusal(with_ca("mixed.pem"));
+    let message = refusal(with_ca("mixed.pem"));
     let expected = format!(
         "certificate 2 in {} is not an authority's: its basic constraints do not say CA:TRUE; name the certificate that has \
          signed those of the clients",
         folder.path("mixed.pem").display()
     );
-    assert_eq!(said, expected);
+    assert_eq!(message, expected);
     drop(start(with_ca("authority.pem")));
 }
 
@@ -392,13 +392,13 @@ fn kubernetes_switches_a_link() {
         connect(running.address(), "localhost", Arc::clone(&client)).expect("it serves");
     assert_eq!(idle.ask(GET).expect("it is open").content, "OK");
     let (head, rest) = GET.split_at(GET.len() / 2);
-    begun.say(head.as_bytes()).expect("it is open");
+    begun.send(head.as_bytes()).expect("it is open");
     for issued in [&second, &third] {
         mount.switch(issued);
         until_served(&running, &client, issued);
         assert_eq!(idle.ask(GET).expect("it was never closed").content, "OK");
     }
-    begun.say(rest.as_bytes()).expect("it was never closed");
+    begun.send(rest.as_bytes()).expect("it was never closed");
     assert_eq!(begun.answer().expect("it was never closed").content, "OK");
     let page = metrics.page();
     let failed = "http_tls_certificate_reloads_total{result=\"failed\"} 0";

@@ -3,7 +3,7 @@
 
 use allocation_counter::measure;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
-use highwater::testing::{Client, Heard};
+use highwater::testing::{Client, Received};
 use highwater::websocket::{Deflate, Message};
 use highwater::{Closed, Method, Router, WebSocket, websocket};
 use highwater_core::websocket::{Kind, encode};
@@ -123,7 +123,7 @@ fn bombs() {
             for piece in frame.chunks(1000) {
                 socket.send_bytes(piece);
             }
-            let Some(Heard::Close(close)) = socket.hear() else { panic!("a close frame") };
+            let Some(Received::Close(close)) = socket.recv_any() else { panic!("a close frame") };
             code = close.map(|close| close.code.0);
         });
         assert_eq!(code, Some(1009));

@@ -106,12 +106,12 @@ fn hashes_delay_nobody_and_are_bounded() {
     let mut under_way: Vec<_> = (0..=HASHES_MAX).map(|_| client.connect()).collect();
     under_way.iter_mut().for_each(|connection| connection.send(&request));
     let mut refused = under_way.pop().expect("one too many");
-    assert!(refused.heard().starts_with(b"HTTP/1.1 503"));
+    assert!(refused.received().starts_with(b"HTTP/1.1 503"));
     assert_eq!(client.get("/").text(), "at once");
-    assert!(under_way.iter_mut().all(|connection| connection.heard().is_empty()));
+    assert!(under_way.iter_mut().all(|connection| connection.received().is_empty()));
     client.hold_pool(false);
     for mut connection in under_way {
-        assert!(connection.heard().starts_with(b"HTTP/1.1 401"), "nobody has signed up");
+        assert!(connection.received().starts_with(b"HTTP/1.1 401"), "nobody has signed up");
     }
 }
 

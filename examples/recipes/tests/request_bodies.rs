@@ -124,7 +124,7 @@ fn limits_of_layers_are_413() {
             connection.send(format!(
                 "POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{size}\r\n{content}\r\n0\r\n\r\n"
             ));
-            let answer = String::from_utf8_lossy(connection.heard()).into_owned();
+            let answer = String::from_utf8_lossy(connection.received()).into_owned();
             assert!(
                 answer.starts_with(&format!("HTTP/1.1 {status}")),
                 "{path} {content}: {answer}"

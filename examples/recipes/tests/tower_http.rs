@@ -226,7 +226,7 @@ fn in_flight_requests() {
     client.advance(SECOND);
     assert_eq!(counter.get(), 1);
     client.advance(Duration::from_secs(3600));
-    assert!(slow.heard().ends_with(b"late"));
+    assert!(slow.received().ends_with(b"late"));
     assert_eq!(counter.get(), 0);
 }
 
@@ -288,9 +288,9 @@ fn request_body_timeouts() {
         let mut connection = client.connect();
         connection.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
         client.advance(SECOND / 2);
-        assert!(connection.heard().is_empty());
+        assert!(connection.received().is_empty());
         client.advance(SECOND);
-        String::from_utf8_lossy(connection.heard()).into_owned()
+        String::from_utf8_lossy(connection.received()).into_owned()
     };
     for answer in [
         begun(&Client::new(streamed().layer(RequestBodyTimeoutLayer::new(SECOND)))),
@@ -340,7 +340,7 @@ fn response_body_timeouts() {
         assert!(!connection.is_closed());
         client.advance(2 * SECOND);
         assert!(connection.is_closed());
-        assert!(!connection.heard().ends_with(b"\r\n0\r\n\r\n"), "it is not whole");
+        assert!(!connection.received().ends_with(b"\r\n0\r\n\r\n"), "it is not whole");
     }
 }
 

@@ -128,8 +128,8 @@ fn one(
     if !(response.starts_with(b"HTTP/1.1 200 ")
         && response.windows(4).any(|end| end == b"\r\n\r\n"))
     {
-        let said = String::from_utf8_lossy(&response[..size.min(80)]).into_owned();
-        return Err(io::Error::other(format!("not a response of 200 in one piece: {said:?}")));
+        let start = String::from_utf8_lossy(&response[..size.min(80)]).into_owned();
+        return Err(io::Error::other(format!("not a response of 200 in one piece: {start:?}")));
     }
     let nanos = |from: Instant, to: Instant| to.duration_since(from).as_nanos() as u64;
     Ok(Times {

@@ -26,47 +26,47 @@ fn body(index: usize, length: usize) -> Vec<u8> {
 
 /// The steps of a walk, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum OwnedStep {
     Record(u64, u64, Vec<u8>),
     Hole(u64, u64),
     Tail(u64, u64),
 }
 
 /// Walks through `bytes` with windows of `window` bytes, or larger where a frame needs it.
-fn walk(bytes: &[u8], window: usize) -> Vec<Told> {
+fn walk(bytes: &[u8], window: usize) -> Vec<OwnedStep> {
     let mut walk = Walk::new(SALT, 0, 0);
-    let (mut told, mut size) = (Vec::new(), window);
+    let (mut steps, mut size) = (Vec::new(), window);
     loop {
         let from = (walk.at() as usize).min(bytes.len());
         let end = (from + size).min(bytes.len());
         match walk.next(&bytes[from..end], end == bytes.len()) {
             Step::Frame(at, header, body) => {
-                told.push(Told::Record(at, header.offset, body.to_vec()));
+                steps.push(OwnedStep::Record(at, header.offset, body.to_vec()));
             }
-            Step::Hole(from, to) => told.push(Told::Hole(from, to)),
-            Step::Tail(from, to) => told.push(Told::Tail(from, to)),
+            Step::Hole(from, to) => steps.push(OwnedStep::Hole(from, to)),
+            Step::Tail(from, to) => steps.push(OwnedStep::Tail(from, to)),
             Step::More(needed) => {
                 let left = bytes.len() - walk.at() as usize;
                 assert!(needed > end.saturating_sub(walk.at() as usize), "asks for bytes it has");
                 size = needed.max(window).min(left.max(1));
                 continue;
             }
-            Step::End => return told,
+            Step::End => return steps,
         }
         size = window;
     }
 }
 
 /// The expected steps of a walk through `lengths` if the frame `bad` is damaged.
-fn expected(lengths: &[usize], places: &[usize], bad: Option<usize>) -> Vec<Told> {
+fn expected(lengths: &[usize], places: &[usize], bad: Option<usize>) -> Vec<OwnedStep> {
     let place = |index: usize| places[index] as u64;
     (0..lengths.len())
         .map(|index| match bad {
             Some(bad) if bad == index && index + 1 == lengths.len() => {
-                Told::Tail(place(index), place(index + 1))
+                OwnedStep::Tail(place(index), place(index + 1))
             }
-            Some(bad) if bad == index => Told::Hole(place(index), place(index + 1)),
-            _ => Told::Record(place(index), 10 + index as u64, body(index, lengths[index])),
+            Some(bad) if bad == index => OwnedStep::Hole(place(index), place(index + 1)),
+            _ => OwnedStep::Record(place(index), 10 + index as u64, body(index, lengths[index])),
         })
         .collect()
 }
@@ -103,11 +103,11 @@ proptest! {
         let at = at.index(bytes.len() + 1);
         bytes.truncate(at);
         let whole = places.iter().filter(|place| **place <= at).count() - 1;
-        let mut told = expected(&lengths[..whole], &places, None);
+        let mut steps = expected(&lengths[..whole], &places, None);
         if places[whole] < at {
-            told.push(Told::Tail(places[whole] as u64, at as u64));
+            steps.push(OwnedStep::Tail(places[whole] as u64, at as u64));
         }
-        prop_assert_eq!(walk(&bytes, 100), told);
+        prop_assert_eq!(walk(&bytes, 100), steps);
     }
 
     /// Purpose: all bytes are reported once, in order and without a gap, and nothing panics.
@@ -121,19 +121,19 @@ proptest! {
             let at = place.index(bytes.len());
             bytes[at] = byte;
         }
-        let told = walk(&bytes, 64);
+        let steps = walk(&bytes, 64);
         let mut end = 0;
-        for step in &told {
+        for step in &steps {
             let (from, to) = match step {
-                Told::Record(at, _, body) => (*at, at + frame_bytes(body.len()) as u64),
-                Told::Hole(from, to) | Told::Tail(from, to) => (*from, *to),
+                OwnedStep::Record(at, _, body) => (*at, at + frame_bytes(body.len()) as u64),
+                OwnedStep::Hole(from, to) | OwnedStep::Tail(from, to) => (*from, *to),
             };
             prop_assert_eq!(from, end);
             prop_assert!(to > from);
             end = to;
         }
         prop_assert_eq!(end, bytes.len() as u64);
-        prop_assert_eq!(told, walk(&bytes, bytes.len().max(1)));
+        prop_assert_eq!(steps, walk(&bytes, bytes.len().max(1)));
     }
 
     /// Purpose: a segment's header survives the loss of either copy, and any wrong byte before the
@@ -172,8 +172,8 @@ fn a_frame_inside_a_body_is_no_frame() {
     stamp(&mut bytes, SALT, 10, 0);
     bytes[8] ^= 1;
     let second = frame_bytes(forged.len()) as u64;
-    let honest = Told::Record(second, 11, b"honest".to_vec());
-    assert_eq!(walk(&bytes, 1000), [Told::Hole(0, second), honest]);
+    let honest = OwnedStep::Record(second, 11, b"honest".to_vec());
+    assert_eq!(walk(&bytes, 1000), [OwnedStep::Hole(0, second), honest]);
 }
 
 /// Purpose: leftovers of an earlier, failed write have lower offsets and are not records.
@@ -181,9 +181,9 @@ fn a_frame_inside_a_body_is_no_frame() {
 fn offsets_only_rise() {
     let (mut bytes, places) = frames(&[8, 8]);
     stamp(&mut bytes[..places[1]], SALT, 20, 0);
-    let told = walk(&bytes, 1000);
-    let tail = Told::Tail(places[1] as u64, places[2] as u64);
-    assert_eq!(told, [Told::Record(0, 20, body(0, 8)), tail]);
+    let steps = walk(&bytes, 1000);
+    let tail = OwnedStep::Tail(places[1] as u64, places[2] as u64);
+    assert_eq!(steps, [OwnedStep::Record(0, 20, body(0, 8)), tail]);
 }
 
 /// Purpose: a file of a later version is not reported as damaged.

@@ -132,11 +132,11 @@ impl Connection {
         self.attempted = 0;
         self.head_begun = false;
         self.requests = self.requests.saturating_add(1);
-        self.persistent = !parsed.said.closes(parsed.version);
+        self.persistent = !parsed.flags.closes(parsed.version);
         self.head_only = parsed.method() == Method::Head;
         self.version = parsed.version;
         self.continue_owed =
-            parsed.said.expects_continue(parsed.version) && parsed.framing() != Framing::Length(0);
+            parsed.flags.expects_continue(parsed.version) && parsed.framing() != Framing::Length(0);
         self.since = now;
     }
 

@@ -37,36 +37,36 @@ static FIRST: [u8; 19] = {
     table
 };
 
-/// What the fields of a head say, as a set of facts.
+/// Flags for what the fields of a head contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said(u16);
+pub(super) struct Flags(u16);
 
-impl Said {
-    pub(super) const HOST: Said = Said(1);
-    const LENGTH: Said = Said(1 << 1);
-    pub(super) const CHUNKED: Said = Said(1 << 2);
-    const CLOSE: Said = Said(1 << 3);
-    const KEEP_ALIVE: Said = Said(1 << 4);
-    const EXPECT_CONTINUE: Said = Said(1 << 5);
-    const EXPECT_OTHER: Said = Said(1 << 6);
+impl Flags {
+    pub(super) const HOST: Flags = Flags(1);
+    const LENGTH: Flags = Flags(1 << 1);
+    pub(super) const CHUNKED: Flags = Flags(1 << 2);
+    const CLOSE: Flags = Flags(1 << 3);
+    const KEEP_ALIVE: Flags = Flags(1 << 4);
+    const EXPECT_CONTINUE: Flags = Flags(1 << 5);
+    const EXPECT_OTHER: Flags = Flags(1 << 6);
     /// `Upgrade` is present, and `Connection` names it.
-    const UPGRADE: Said = Said(1 << 7);
-    const UPGRADE_OPTION: Said = Said(1 << 8);
-    pub(super) const DEADLINE: Said = Said(1 << 9);
-    pub(super) const REQUEST_ID: Said = Said(1 << 10);
+    const UPGRADE: Flags = Flags(1 << 7);
+    const UPGRADE_OPTION: Flags = Flags(1 << 8);
+    pub(super) const DEADLINE: Flags = Flags(1 << 9);
+    pub(super) const REQUEST_ID: Flags = Flags(1 << 10);
 
-    /// Whether all of `these` facts are in the set.
+    /// Whether all of `these` flags are set.
     #[inline(always)]
-    pub(super) const fn has(self, these: Said) -> bool {
+    pub(super) const fn has(self, these: Flags) -> bool {
         self.0 & these.0 == these.0
     }
 
     #[inline(always)]
-    const fn and(self, these: Said) -> Said {
-        Said(self.0 | these.0)
+    const fn and(self, these: Flags) -> Flags {
+        Flags(self.0 | these.0)
     }
 
-    fn add_if(&mut self, is_so: bool, these: Said) {
+    fn add_if(&mut self, is_so: bool, these: Flags) {
         if is_so {
             self.0 |= these.0;
         }
@@ -75,19 +75,19 @@ impl Said {
     /// Whether the peer wants the connection closed after the answer.
     #[inline(always)]
     pub(super) fn closes(self, version: Version) -> bool {
-        self.has(Said::CLOSE) || (version == Version::Http10 && !self.has(Said::KEEP_ALIVE))
+        self.has(Flags::CLOSE) || (version == Version::Http10 && !self.has(Flags::KEEP_ALIVE))
     }
 
     /// Whether the peer waits for a 100 (Continue) before it sends its content.
     #[inline(always)]
     pub(super) fn expects_continue(self, version: Version) -> bool {
-        self.has(Said::EXPECT_CONTINUE) && version == Version::Http11
+        self.has(Flags::EXPECT_CONTINUE) && version == Version::Http11
     }
 
     /// Whether the peer validly offers other protocols (RFC 9110 §7.8).
     #[inline(always)]
     pub(super) fn asks_upgrade(self, version: Version) -> bool {
-        self.has(Said::UPGRADE.and(Said::UPGRADE_OPTION)) && version == Version::Http11
+        self.has(Flags::UPGRADE.and(Flags::UPGRADE_OPTION)) && version == Version::Http11
     }
 }
 
@@ -96,12 +96,12 @@ pub(super) struct Facts {
     pub(super) version: Version,
     /// 0 if there is no such field.
     pub(super) content_length: u64,
-    pub(super) said: Said,
+    pub(super) flags: Flags,
 }
 
 impl Facts {
     pub(super) fn new(version: Version) -> Self {
-        Facts { version, content_length: 0, said: Said::default() }
+        Facts { version, content_length: 0, flags: Flags::default() }
     }
 
     /// Takes note of the fields in their order, as far as none is refused.
@@ -124,71 +124,71 @@ impl Facts {
             4 if is_name(name, b"host") => return self.host(value),
             6 if is(b"expect") => {
                 let is_known = value.eq_ignore_ascii_case(b"100-continue");
-                self.said.add_if(is_known, Said::EXPECT_CONTINUE);
-                self.said.add_if(!is_known, Said::EXPECT_OTHER);
+                self.flags.add_if(is_known, Flags::EXPECT_CONTINUE);
+                self.flags.add_if(!is_known, Flags::EXPECT_OTHER);
             }
-            7 if is(b"upgrade") => self.said = self.said.and(Said::UPGRADE),
+            7 if is(b"upgrade") => self.flags = self.flags.and(Flags::UPGRADE),
             10 if is_name(name, b"connection") => self.connection(value),
-            12 if is_name(name, REQUEST_ID) => self.said = self.said.and(Said::REQUEST_ID),
+            12 if is_name(name, REQUEST_ID) => self.flags = self.flags.and(Flags::REQUEST_ID),
             14 if is_name(name, b"content-length") => return self.content_length(value),
-            15 if is_name(name, REQUEST_TIMEOUT) => self.said = self.said.and(Said::DEADLINE),
+            15 if is_name(name, REQUEST_TIMEOUT) => self.flags = self.flags.and(Flags::DEADLINE),
             17 if is(b"transfer-encoding") => return self.transfer_encoding(value),
-            18 if is(REQUEST_DEADLINE) => self.said = self.said.and(Said::DEADLINE),
+            18 if is(REQUEST_DEADLINE) => self.flags = self.flags.and(Flags::DEADLINE),
             _ => {}
         }
         Ok(())
     }
 
     fn host(&mut self, value: &[u8]) -> Result<(), Reject> {
-        if self.said.has(Said::HOST) || !is_host(value) {
+        if self.flags.has(Flags::HOST) || !is_host(value) {
             return Err(Reject::Host);
         }
-        self.said = self.said.and(Said::HOST);
+        self.flags = self.flags.and(Flags::HOST);
         Ok(())
     }
 
     fn connection(&mut self, value: &[u8]) {
         for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
-            self.said.add_if(option.eq_ignore_ascii_case(b"close"), Said::CLOSE);
-            self.said.add_if(option.eq_ignore_ascii_case(b"keep-alive"), Said::KEEP_ALIVE);
-            self.said.add_if(option.eq_ignore_ascii_case(b"upgrade"), Said::UPGRADE_OPTION);
+            self.flags.add_if(option.eq_ignore_ascii_case(b"close"), Flags::CLOSE);
+            self.flags.add_if(option.eq_ignore_ascii_case(b"keep-alive"), Flags::KEEP_ALIVE);
+            self.flags.add_if(option.eq_ignore_ascii_case(b"upgrade"), Flags::UPGRADE_OPTION);
         }
     }
 
     fn content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
         let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-        if !digits || self.said.has(Said::LENGTH) {
+        if !digits || self.flags.has(Flags::LENGTH) {
             return Err(Reject::ContentLength);
         }
         let length = value
             .iter()
             .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
         self.content_length = length.ok_or(Reject::ContentLength)?;
-        self.said = self.said.and(Said::LENGTH);
+        self.flags = self.flags.and(Flags::LENGTH);
         Ok(())
     }
 
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Reject> {
-        if self.said.has(Said::CHUNKED)
+        if self.flags.has(Flags::CHUNKED)
             || self.version == Version::Http10
             || !value.eq_ignore_ascii_case(b"chunked")
         {
             return Err(Reject::TransferEncoding);
         }
-        self.said = self.said.and(Said::CHUNKED);
+        self.flags = self.flags.and(Flags::CHUNKED);
         Ok(())
     }
 
     /// Checks that need the whole section.
     #[inline]
     pub(super) fn finish(&self) -> Result<(), Reject> {
-        if self.said.has(Said::CHUNKED.and(Said::LENGTH)) {
+        if self.flags.has(Flags::CHUNKED.and(Flags::LENGTH)) {
             return Err(Reject::TwoFramings);
         }
-        if !self.said.has(Said::HOST) && self.version == Version::Http11 {
+        if !self.flags.has(Flags::HOST) && self.version == Version::Http11 {
             return Err(Reject::Host);
         }
-        if self.said.has(Said::EXPECT_OTHER) {
+        if self.flags.has(Flags::EXPECT_OTHER) {
             return Err(Reject::Expectation);
         }
         Ok(())

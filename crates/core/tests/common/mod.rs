@@ -149,7 +149,7 @@ impl Peer {
     }
 
     /// Takes the output and has it sent at once.
-    pub fn heard(&mut self, now: Instant) -> (String, Then) {
+    pub fn output(&mut self, now: Instant) -> (String, Then) {
         let output = self.take(now).expect("there is something to send");
         self.sent(now);
         output

@@ -66,10 +66,10 @@ proptest! {
             let mut now = Instant::ZERO;
             for sample in &samples {
                 now += sample.span;
-                let said = limit.on_sample(now, sample);
-                prop_assert_eq!(said, limit.limit());
-                prop_assert_eq!(said, twin.on_sample(now, sample));
-                prop_assert!(said >= 1 && said <= limit_max.max(1), "{}: {}", limit.name(), said);
+                let returned = limit.on_sample(now, sample);
+                prop_assert_eq!(returned, limit.limit());
+                prop_assert_eq!(returned, twin.on_sample(now, sample));
+                prop_assert!(returned >= 1 && returned <= limit_max.max(1), "{}: {}", limit.name(), returned);
             }
         }
     }

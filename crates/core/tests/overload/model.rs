@@ -345,7 +345,7 @@ impl World {
             self.standing.on_start(0, Duration::from_nanos(self.now - request.sent));
             self.serve(request);
         }
-        let refused = refused + self.told_by_gate();
+        let refused = refused + self.reported_by_gate();
         let waiting = self.waiting() as u32;
         let at = Instant::from_nanos;
         let (began, ended) = (at(began), at(self.now));
@@ -383,7 +383,7 @@ impl World {
     }
 
     /// The gate's refusals that the worker learns of in this turn.
-    fn told_by_gate(&mut self) -> u32 {
+    fn reported_by_gate(&mut self) -> u32 {
         if self.now < self.gate_look {
             return 0;
         }

@@ -38,7 +38,7 @@ pub(crate) struct Bound {
     /// Connections that were refused before a worker saw them, so far.
     refused: AtomicU64,
     /// The thread that the alarm wakes.
-    hearer: OnceLock<Thread>,
+    listener: OnceLock<Thread>,
 }
 
 impl Bound {
@@ -48,7 +48,7 @@ impl Bound {
             raised: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             refused: AtomicU64::new(0),
-            hearer: OnceLock::new(),
+            listener: OnceLock::new(),
         })
     }
 
@@ -68,16 +68,16 @@ impl Bound {
     }
 
     /// Unparks the calling thread whenever the alarm is raised.
-    pub(crate) fn hear(&self) {
+    pub(crate) fn listen(&self) {
         // A second thread would mean two controllers; the first stays.
-        let _ = self.hearer.set(std::thread::current());
+        let _ = self.listener.set(std::thread::current());
     }
 
     /// Raises the alarm: the limit is computed again at once.
     #[cold]
     pub(crate) fn raise(&self) {
         if !self.raised.swap(true, Relaxed)
-            && let Some(thread) = self.hearer.get()
+            && let Some(thread) = self.listener.get()
         {
             thread.unpark();
         }
@@ -378,7 +378,7 @@ mod tests {
     fn the_alarm_is_raised_once() {
         let bound = Bound::new(1000);
         let gate = gates(Shed::Kernel, &bound, 1).remove(0);
-        bound.hear();
+        bound.listen();
         gate.alarm();
         // The token is set, so this returns; otherwise the test would never end.
         std::thread::park();

@@ -345,7 +345,7 @@ mod tests {
     /// Purpose: a limit that is found follows a back end of 16 places, in time that is an argument; it
     /// refuses no request before, and failed answers do not count.
     #[test]
-    fn a_limit_is_found_in_the_time_it_is_told() {
+    fn a_limit_is_found_in_the_given_time() {
         let limit = RouteLimit::new(Concurrency::Auto, None);
         let mut held: std::collections::VecDeque<Permit> = std::collections::VecDeque::new();
         let mut refused = 0;

@@ -227,8 +227,8 @@ impl PreparedAdmission {
         let admission = Arc::clone(&self.admission);
         let has_gate = self.entrance.gate.is_some();
         metrics.gate(admission.mechanism, &admission.reason, admission.limiter);
-        let told = Arc::clone(&admission);
-        metrics.admission(move || told.scaling());
+        let source = Arc::clone(&admission);
+        metrics.admission(move || source.scaling());
         let signal = Signal::new(self.queue_target);
         let controller = Controller::new(
             self.admission,

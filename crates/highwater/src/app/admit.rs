@@ -20,9 +20,9 @@ impl App {
     /// The request's priority.
     pub(crate) fn priority(&self, target: Target, head: &Head<'_>) -> Priority {
         let field = self.shared.priority_field.as_deref();
-        let said = field.and_then(|field| Priority::of_field(head, field));
+        let requested = field.and_then(|field| Priority::of_field(head, field));
         let routed = || self.shared.endpoint(target).map(|endpoint| endpoint.priority);
-        said.or_else(routed).unwrap_or_default()
+        requested.or_else(routed).unwrap_or_default()
     }
 
     /// Whether the target has a limit of its own.

@@ -48,7 +48,7 @@ struct Shared(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    is_told: bool,
+    is_notified: bool,
     /// By their numbers, which grow.
     wakers: Vec<(u64, Waker)>,
     numbers: u64,
@@ -74,14 +74,14 @@ impl Disconnected {
 
     /// Whether the client has finished sending, or has disconnected.
     pub fn is_disconnected(&self) -> bool {
-        self.shared.lock().is_told
+        self.shared.lock().is_notified
     }
 
     /// The client has finished sending, or has disconnected.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         let wakers = {
             let mut state = self.shared.lock();
-            state.is_told = true;
+            state.is_notified = true;
             std::mem::take(&mut state.wakers)
         };
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
@@ -94,7 +94,7 @@ impl Future for Disconnected {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let mut state = this.shared.lock();
-        if state.is_told {
+        if state.is_notified {
             return Poll::Ready(());
         }
         let number = *this.number.get_or_insert_with(|| {
@@ -150,7 +150,7 @@ mod tests {
     /// Purpose: every clone that waits is woken once, one that was dropped is not, and one that is polled
     /// later is ready at once.
     #[test]
-    fn all_who_wait_are_told() {
+    fn all_waiters_are_notified() {
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);
@@ -161,8 +161,8 @@ mod tests {
             assert_eq!(Pin::new(one).poll(&mut context), Poll::Pending);
         }
         waiting.pop();
-        first.tell();
-        first.tell();
+        first.notify();
+        first.notify();
         assert_eq!(count.0.load(Ordering::SeqCst), 2);
         assert!(waiting[0].is_disconnected());
         assert_eq!(Pin::new(&mut first.clone()).poll(&mut context), Poll::Ready(()));

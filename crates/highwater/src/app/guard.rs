@@ -240,9 +240,9 @@ mod tests {
         });
         assert_eq!(outer.map_err(|panic| panic.message), Err::<(), _>("outer".into()));
         drop(bytes::Bytes::from_owner(Guarded::new(bytes::Bytes::from_static(b"x"))));
-        let told: Vec<String> =
+        let dropped: Vec<String> =
             take_notes().panics.into_iter().map(|panic| panic.message).collect();
-        assert_eq!(told, ["dropped", "dropped", "outer"]);
+        assert_eq!(dropped, ["dropped", "dropped", "outer"]);
         assert!(!has_notes());
     }
 

@@ -197,11 +197,11 @@ fn cause(error: &Error) -> String {
     let mut text = source.to_string();
     let mut next = StdError::source(source);
     while let Some(cause) = next {
-        let said = cause.to_string();
+        let detail = cause.to_string();
         // Some errors repeat their cause in their own text.
-        if !text.ends_with(&said) {
+        if !text.ends_with(&detail) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&detail);
         }
         next = cause.source();
     }

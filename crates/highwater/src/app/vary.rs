@@ -27,13 +27,13 @@ impl Response {
     /// # Panics
     /// If `name` is not in lower case, or is not a field's name.
     pub fn vary(&mut self, name: &'static str) {
-        let is_said = self
+        let is_listed = self
             .headers()
             .filter(|(existing, _)| *existing == "vary")
             .flat_map(|(_, value)| value.split(|byte| *byte == b','))
             .map(<[u8]>::trim_ascii)
-            .any(|said| said == b"*" || said.eq_ignore_ascii_case(name.as_bytes()));
-        if !is_said {
+            .any(|listed| listed == b"*" || listed.eq_ignore_ascii_case(name.as_bytes()));
+        if !is_listed {
             HeaderName::from_static(name); // It checks that it is one.
             self.append_header(header::VARY, HeaderValue::from_static(name));
         }

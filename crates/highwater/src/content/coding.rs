@@ -67,8 +67,8 @@ impl Weights {
         for parameter in parts {
             let Some((key, value)) = parameter.split_once('=') else { return };
             if key.trim_ascii().eq_ignore_ascii_case("q") {
-                let Some(said) = thousandths(value.trim_ascii()) else { return };
-                weight = said;
+                let Some(parsed) = thousandths(value.trim_ascii()) else { return };
+                weight = parsed;
             }
         }
         let place = match name {

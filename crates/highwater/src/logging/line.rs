@@ -203,7 +203,7 @@ mod tests {
     /// Purpose: the two formats, byte by byte.
     #[test]
     fn formats_look_as_promised() {
-        let tell = || {
+        let emit = || {
             let address = std::net::Ipv4Addr::LOCALHOST;
             tracing::warn!(
                 address = %address,
@@ -221,12 +221,12 @@ mod tests {
             );
         };
         assert_eq!(
-            written(LogFormat::Text, tell),
+            written(LogFormat::Text, emit),
             "2026-03-03T03:45:06.789Z WARN  accepting paused address=127.0.0.1 open=1024 change=-3 \
              ratio=0.5 odd=NaN fine=false why=\"no descriptor left\" nothing=\"\" plain=plain\n"
         );
         assert_eq!(
-            written(LogFormat::Json, tell),
+            written(LogFormat::Json, emit),
             "{\"ts\":\"2026-03-03T03:45:06.789Z\",\"level\":\"warn\",\"msg\":\"accepting paused\",\
              \"address\":\"127.0.0.1\",\"open\":1024,\"change\":-3,\"ratio\":0.5,\"odd\":\"NaN\",\
              \"fine\":false,\"why\":\"no descriptor left\",\"nothing\":\"\",\"plain\":\"plain\"}\n"

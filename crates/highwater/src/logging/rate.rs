@@ -82,9 +82,9 @@ mod tests {
     fn one_place_warns_a_few_times_a_period() {
         let site = Site::new();
         let start = 1_700_000_000_000;
-        let told: Vec<_> = (0..100).map(|step| site.admit(start + step)).collect();
-        assert_eq!(told[..5], [Some(None); 5]);
-        assert!(told[5..].iter().all(Option::is_none));
+        let admitted: Vec<_> = (0..100).map(|step| site.admit(start + step)).collect();
+        assert_eq!(admitted[..5], [Some(None); 5]);
+        assert!(admitted[5..].iter().all(Option::is_none));
         assert_eq!(site.admit(start + 9_999), None);
         assert_eq!(site.admit(start + 10_000), Some(Some(96)));
         assert_eq!(site.admit(start + 10_001), Some(None));

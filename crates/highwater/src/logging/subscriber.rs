@@ -88,12 +88,12 @@ pub(super) mod tests {
         }
     }
 
-    /// The lines of the events of `tell`, at 2026-03-03T03:45:06.789Z.
-    pub(in super::super) fn written(format: LogFormat, tell: impl FnOnce()) -> String {
+    /// The lines of the events of `emit`, at 2026-03-03T03:45:06.789Z.
+    pub(in super::super) fn written(format: LogFormat, emit: impl FnOnce()) -> String {
         let memory = Memory::default();
         let lines = Lines::new(format, || 1_772_509_506_789, Box::new(memory.clone()));
         let dispatch = tracing::Dispatch::new(lines);
-        tracing::dispatcher::with_default(&dispatch, tell);
+        tracing::dispatcher::with_default(&dispatch, emit);
         let lines = dispatch.downcast_ref::<Lines>().expect("it is one");
         lines.writer().flush(Duration::MAX);
         let bytes = memory.0.lock().expect("no panic").clone();

@@ -439,7 +439,7 @@ mod tests {
 
     /// Purpose: the smallest delay is that since the last question, whatever there was before.
     #[test]
-    fn the_least_delay_is_forgotten_once_told() {
+    fn the_least_delay_is_forgotten_once_reported() {
         let delay = QueueDelay::default();
         assert_eq!(delay.take_min(), None);
         delay.record(70_000, 3);

@@ -328,6 +328,10 @@ fn promtool_accepts_the_page() {
     let page = busy_server().page();
     promtool.stdin.take().expect("piped").write_all(page.as_bytes()).expect("promtool reads");
     let output = promtool.wait_with_output().expect("promtool ends");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.trim().is_empty(), "promtool says:\n{said}\n{page}");
+    let output_text =
+        String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && output_text.trim().is_empty(),
+        "promtool says:\n{output_text}\n{page}"
+    );
 }

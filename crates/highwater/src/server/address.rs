@@ -83,8 +83,8 @@ mod tests {
             ("", "not an address"),
             ("1.2.3.4.5:80", "not an address"),
         ] {
-            let told = parse(text).expect_err(text);
-            assert!(told.starts_with(remedy), "{text}: {told}");
+            let message = parse(text).expect_err(text);
+            assert!(message.starts_with(remedy), "{text}: {message}");
         }
     }
 }

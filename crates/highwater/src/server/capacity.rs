@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(with(None, 7), Ok(7));
         assert_eq!(with(Some(4), 4), Ok(4));
         let error = with(Some(3), 4).expect_err("one has none");
-        let told = "connections-max 3 is less than workers 4";
-        assert!(error.contains(told) && error.contains("use 3 workers or fewer"), "{error}");
+        let message = "connections-max 3 is less than workers 4";
+        assert!(error.contains(message) && error.contains("use 3 workers or fewer"), "{error}");
     }
 }

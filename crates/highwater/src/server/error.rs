@@ -181,9 +181,9 @@ mod tests {
             (13, "Permission denied", ""),
         ];
         for (number, cause, remedy) in cases {
-            let said = ServerError::Worker(io::Error::from_raw_os_error(number)).to_string();
-            assert!(said.contains(cause) && said.contains(remedy), "{said}");
-            assert!(!said.contains("CAP_NET_BIND_SERVICE"), "{said}");
+            let message = ServerError::Worker(io::Error::from_raw_os_error(number)).to_string();
+            assert!(message.contains(cause) && message.contains(remedy), "{message}");
+            assert!(!message.contains("CAP_NET_BIND_SERVICE"), "{message}");
         }
     }
 }

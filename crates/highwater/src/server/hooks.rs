@@ -65,12 +65,12 @@ impl Hooks {
         let stop_time_max = time_max(|step| matches!(step, Step::Stop(_)));
         let (draining, tasks) = (Draining::new(), Arc::new(Tasks::default()));
         let (finish, finished) = oneshot::channel();
-        let (tell, started) = mpsc::sync_channel(1);
-        let (end, waker) = (tell.clone(), Waker::standalone().map_err(ServerError::Worker)?);
+        let (report, started) = mpsc::sync_channel(1);
+        let (end, waker) = (report.clone(), Waker::standalone().map_err(ServerError::Worker)?);
         let life = Life {
             draining: draining.clone(),
             tasks: Arc::clone(&tasks),
-            started: tell,
+            started: report,
             waker: waker.clone(),
         };
         let woken = waker.clone();
@@ -183,7 +183,7 @@ impl Life {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
-                self.tell(Err(format!("no runtime for hooks: {error}")));
+                self.report(Err(format!("no runtime for hooks: {error}")));
                 return;
             }
         };
@@ -193,7 +193,7 @@ impl Life {
     }
 
     /// The start is over.
-    fn tell(&self, outcome: Result<(), String>) {
+    fn report(&self, outcome: Result<(), String>) {
         let _ = self.started.send(outcome); // An error: whoever waits is gone.
         self.waker.wake();
     }
@@ -208,7 +208,7 @@ impl Life {
                         Some(Ok(())) => {}
                         Some(Err(reason)) => {
                             stop(stops).await;
-                            return self.tell(Err(reason));
+                            return self.report(Err(reason));
                         }
                         None => return stop(stops).await,
                     }
@@ -219,7 +219,7 @@ impl Life {
         }
         self.tasks.left.store(tasks.len(), SeqCst);
         let tasks: Vec<_> = tasks.into_iter().map(|task| self.begin(task)).collect();
-        self.tell(Ok(()));
+        self.report(Ok(()));
         let _ = finished.await; // An error: whoever waits is gone.
         for Begun { name, body, watched } in tasks {
             if !watched.is_finished() {

@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     /// What is said where the second of two addresses on one port is taken.
-    fn said(first: &str, second: &str, is_metrics: bool) -> String {
+    fn message(first: &str, second: &str, is_metrics: bool) -> String {
         let address = |ip: &str, port: u16| -> SocketAddr {
             SocketAddr::new(ip.parse().expect("an address"), port)
         };
@@ -392,23 +392,23 @@ mod tests {
     #[test]
     fn own_listeners_are_named() {
         assert_eq!(
-            said("127.0.0.1", "0.0.0.0", false),
+            message("127.0.0.1", "0.0.0.0", false),
             "cannot listen on 0.0.0.0:P: this server's own listener 127.0.0.1:P is a part of that address; leave one of the \
              two out, or use another port"
         );
         assert_eq!(
-            said("0.0.0.0", "127.0.0.2", false),
+            message("0.0.0.0", "127.0.0.2", false),
             "cannot listen on 127.0.0.2:P: this server's own listener 0.0.0.0:P covers that address; leave one of the two \
              out, or use another port"
         );
         assert_eq!(
-            said("0.0.0.0", "127.0.0.1", true),
+            message("0.0.0.0", "127.0.0.1", true),
             "metrics cannot be on 127.0.0.1:P: this server's own listener 0.0.0.0:P covers that address; use another port \
              for one of the two, or no metrics"
         );
         if std::net::TcpListener::bind("[::]:0").is_ok() {
             assert_eq!(
-                said("::", "0.0.0.0", false),
+                message("::", "0.0.0.0", false),
                 "cannot listen on 0.0.0.0:P: this server's own listener [::]:P covers that address; leave one of the two \
                  out, or use another port"
             );
@@ -417,7 +417,7 @@ mod tests {
 
     /// Purpose: an address that another process has is not put down to this server.
     #[test]
-    fn other_processes_are_told() {
+    fn other_processes_are_reported() {
         let theirs = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = theirs.local_addr().expect("it has one");
         let listen_at = vec![Listen::tcp(([127, 0, 0, 2], 0).into()), Listen::tcp(address)];

@@ -158,8 +158,8 @@ mod tests {
         assert_eq!(get(&app, "/livez"), (200, plain.clone(), "ok".to_owned()));
         assert_eq!(get(&app, "/readyz"), (200, plain.clone(), "ready".to_owned()));
         readiness.check("store", || Err("still loading".to_owned()));
-        let said = "store: still loading".to_owned();
-        assert_eq!(get(&app, "/readyz"), (503, plain.clone(), said));
+        let reason = "store: still loading".to_owned();
+        assert_eq!(get(&app, "/readyz"), (503, plain.clone(), reason));
         readiness.drain();
         assert_eq!(get(&app, "/readyz"), (503, plain.clone(), "draining".to_owned()));
         assert_eq!(get(&app, "/livez"), (200, plain, "ok".to_owned()));

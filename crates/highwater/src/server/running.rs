@@ -287,7 +287,7 @@ mod tests {
         let mut running = server.start().expect("it starts");
         let ends = Ends::default();
         let dies = running.workers.start("highwater-dies".into(), ends, |ready| {
-            ready.tell(&Inbox::new(Box::new(|| {})));
+            ready.report(&Inbox::new(Box::new(|| {})));
             thread::sleep(Duration::from_millis(50));
             panic!("on demand")
         });

@@ -90,7 +90,7 @@ impl fmt::Debug for ServeFuture {
 
 async fn run(serve: Serve) -> Result<(), ServerError> {
     let Serve { server, mut shutdown } = serve;
-    // Before the workers start: a signal that comes from now on is heard.
+    // Before the workers start: from now on a signal is not lost.
     let signals = if shutdown.is_none() { Some(Signals::catch()) } else { None };
     let signals = signals.transpose().map_err(ServerError::signals)?;
     let asked = Asked(Arc::default());
@@ -115,7 +115,7 @@ async fn run(serve: Serve) -> Result<(), ServerError> {
             && ready.as_mut().poll(context).is_ready()
         {
             shutdown = None;
-            asked.0.tell(Stop::Drain);
+            asked.0.request(Stop::Drain);
         }
         Poll::Pending
     })
@@ -127,7 +127,7 @@ struct Asked(Arc<Stopper>);
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.0.tell(Stop::Cut);
+        self.0.request(Stop::Cut);
     }
 }
 

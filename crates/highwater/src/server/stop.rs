@@ -28,7 +28,7 @@ struct State {
 
 impl Stopper {
     /// Asks the server to stop. A request to drain does not replace one to cut.
-    pub(crate) fn tell(&self, how: Stop) {
+    pub(crate) fn request(&self, how: Stop) {
         let mut state = self.lock();
         state.requested = state.requested.max(Some(how));
         if let Some(waker) = &state.waker {
@@ -65,19 +65,19 @@ mod tests {
     fn requested_before_and_after() {
         let stopper = Stopper::default();
         assert_eq!(stopper.requested(), None);
-        stopper.tell(Stop::Drain);
+        stopper.request(Stop::Drain);
         assert_eq!(stopper.requested(), Some(Stop::Drain));
         let waker = Waker::standalone().expect("there are descriptors");
         stopper.wakes(&waker);
         let begun = Instant::now();
         thread::scope(|scope| {
-            scope.spawn(|| stopper.tell(Stop::Cut));
+            scope.spawn(|| stopper.request(Stop::Cut));
             while stopper.requested() != Some(Stop::Cut) {
                 waker.wait(Duration::from_secs(60)).expect("it can be waited for");
             }
         });
         assert!(begun.elapsed() < Duration::from_secs(30));
-        stopper.tell(Stop::Drain);
+        stopper.request(Stop::Drain);
         assert_eq!(stopper.requested(), Some(Stop::Cut));
     }
 }

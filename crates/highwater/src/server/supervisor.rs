@@ -77,9 +77,9 @@ mod tests {
             let at = address(&name).expect("it is an address");
             let manager = UnixDatagram::bind_addr(&at).expect("nobody listens there");
             send(&name, READY).expect("the manager listens");
-            let mut heard = [0; 64];
-            let len = manager.recv(&mut heard).expect("it was sent");
-            assert_eq!(&heard[..len], b"READY=1\n");
+            let mut received = [0; 64];
+            let len = manager.recv(&mut received).expect("it was sent");
+            assert_eq!(&received[..len], b"READY=1\n");
         }
         let _ = std::fs::remove_file(&path);
         assert!(send(&path.into_os_string(), READY).is_err(), "nobody listens any more");

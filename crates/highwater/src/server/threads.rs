@@ -142,9 +142,9 @@ pub(super) struct Ready<'t> {
 }
 
 impl Ready<'_> {
-    pub(super) fn tell(&self, inbox: &Arc<Inbox>) {
-        let told = self.report.inbox.set(Arc::clone(inbox));
-        debug_assert!(told.is_ok(), "a worker begins once");
+    pub(super) fn report(&self, inbox: &Arc<Inbox>) {
+        let stored = self.report.inbox.set(Arc::clone(inbox));
+        debug_assert!(stored.is_ok(), "a worker begins once");
         self.waker.wake();
     }
 }
@@ -296,7 +296,7 @@ impl WorkerThread {
         let peer_addresses = self.config.needs_peers();
         let driver = DriverConfig { peer_addresses, ..Default::default() };
         let WorkerThread { kind, worker, listeners, pool, config, .. } = self;
-        let tell = |inbox: &Arc<Inbox>| ready.tell(inbox);
+        let report = |inbox: &Arc<Inbox>| ready.report(inbox);
         let metrics = Arc::clone(&config.metrics);
         match kind {
             #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
@@ -304,7 +304,7 @@ impl WorkerThread {
                 Ok(memory) => {
                     let driver = memory.accept_from(listeners, &driver)?;
                     metrics.serves_over(kind.name());
-                    work(driver, config, worker, pool, phase, tell)
+                    work(driver, config, worker, pool, phase, report)
                 }
                 Err(cause) if or_epoll && cause.kind() == io::ErrorKind::OutOfMemory => {
                     tracing::warn!(
@@ -314,18 +314,18 @@ impl WorkerThread {
                         "a worker serves over epoll: there is no memory for another ring",
                     );
                     metrics.serves_over(Kind::Epoll.name());
-                    work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, tell)
+                    work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, report)
                 }
                 Err(cause) => Err(cause),
             },
             #[cfg(all(target_os = "linux", not(highwater_portable_only)))]
             Kind::Epoll => {
                 metrics.serves_over(kind.name());
-                work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, tell)
+                work(Epoll::new(listeners, &driver)?, config, worker, pool, phase, report)
             }
             Kind::Portable => {
                 metrics.serves_over(kind.name());
-                work(Portable::new(listeners, &driver)?, config, worker, pool, phase, tell)
+                work(Portable::new(listeners, &driver)?, config, worker, pool, phase, report)
             }
         }
     }
@@ -374,7 +374,7 @@ mod tests {
         let mut workers = Workers::new(phase, Arc::clone(&watch));
         for body in bodies {
             let start = workers.start("highwater-test".into(), Ends::default(), move |ready| {
-                ready.tell(&Inbox::new(Box::new(|| {})));
+                ready.report(&Inbox::new(Box::new(|| {})));
                 body()
             });
             start.expect("it begins");

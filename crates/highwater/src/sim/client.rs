@@ -36,7 +36,7 @@ pub(super) struct Client {
     next_at: Instant,
     waiting_since: Option<Instant>,
     /// Bytes received.
-    heard: usize,
+    received: usize,
     finished: bool,
     left: bool,
 }
@@ -60,7 +60,7 @@ impl Peer for Client {
         if prng.chance(1, 2) {
             self.read(network, prng)?;
         }
-        self.say(network, prng);
+        self.send(network, prng);
         self.read(network, prng)
     }
 
@@ -76,7 +76,7 @@ impl Peer for Client {
         }
         let can_act = match self.steps.front() {
             None => over && !self.finished,
-            Some(Step::Say(_)) => over || link.has_room(),
+            Some(Step::Send(_)) => over || link.has_room(),
             // A client that never reads does not wait for answers.
             Some(&Step::Await(answers)) => over || self.reader.answers().len() >= answers || deaf,
             Some(&Step::AwaitBytes(_, patience)) if !over => {
@@ -150,7 +150,7 @@ impl Client {
             steps: script.steps.into(),
             next_at: Instant::ZERO + Duration::from_micros(prng.below(5000)),
             waiting_since: None,
-            heard: 0,
+            received: 0,
             finished: false,
             left: false,
         }
@@ -170,7 +170,7 @@ impl Client {
             return Ok(());
         }
         let bytes = network.read(self.link, 1 + prng.below(self.pace.read_max) as usize);
-        self.heard += bytes.len();
+        self.received += bytes.len();
         // FNV-1a: the hash only has to differ when the bytes differ.
         self.hash = bytes
             .iter()
@@ -178,20 +178,20 @@ impl Client {
         self.reader.feed(&bytes)
     }
 
-    fn say(&mut self, network: &mut Network, prng: &mut Prng) {
-        let told_to_stop = self.reader.answers().last().is_some_and(|answer| answer.closes);
+    fn send(&mut self, network: &mut Network, prng: &mut Prng) {
+        let stop_requested = self.reader.answers().last().is_some_and(|answer| answer.closes);
         let over = network.link(self.link).has_ended();
-        if (told_to_stop && !self.pace.stubborn) || over {
+        if (stop_requested && !self.pace.stubborn) || over {
             self.steps.clear();
         }
-        let heard = if self.never_reads() { usize::MAX } else { self.reader.answers().len() };
+        let received = if self.never_reads() { usize::MAX } else { self.reader.answers().len() };
         match self.steps.front_mut() {
             None if over && !self.finished => self.finish(network),
             None => {}
-            Some(Step::Say(bytes)) => {
+            Some(Step::Send(bytes)) => {
                 let take = bytes.len().min(1 + prng.below(self.pace.say_max) as usize);
-                let said = network.say(self.link, &bytes[..take]);
-                bytes.drain(..said);
+                let sent = network.send(self.link, &bytes[..take]);
+                bytes.drain(..sent);
                 if bytes.is_empty() {
                     self.steps.pop_front();
                 }
@@ -200,7 +200,7 @@ impl Client {
                 self.next_at = network.now() + *rest;
                 self.steps.pop_front();
             }
-            Some(&mut Step::Await(answers)) if answers > heard => {}
+            Some(&mut Step::Await(answers)) if answers > received => {}
             Some(Step::Await(_)) => drop(self.steps.pop_front()),
             Some(&mut Step::AwaitContinue(at, patience)) => {
                 self.await_continue(network, at, patience)
@@ -208,7 +208,7 @@ impl Client {
             Some(&mut Step::AwaitBytes(bytes, patience)) => {
                 let now = network.now();
                 let since = *self.waiting_since.get_or_insert(now);
-                if self.heard >= bytes || now >= since + patience {
+                if self.received >= bytes || now >= since + patience {
                     self.waiting_since = None;
                     self.steps.pop_front();
                 }
@@ -218,7 +218,7 @@ impl Client {
                 if self.never_reads()
                     || self.reader.answers().last().is_none_or(|answer| answer.status != 503)
                 {
-                    self.requests.truncate(heard.max(1));
+                    self.requests.truncate(received.max(1));
                     self.steps = VecDeque::from([Step::Finish]);
                 }
             }
@@ -259,7 +259,7 @@ impl Step {
     /// How many bytes it sends.
     pub(super) fn len(&self) -> usize {
         match self {
-            Step::Say(bytes) => bytes.len(),
+            Step::Send(bytes) => bytes.len(),
             _ => 0,
         }
     }

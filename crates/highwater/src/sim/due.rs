@@ -20,7 +20,7 @@ const UNANSWERED_MAX: u32 = 40;
 const DEFERRED_MAX: u32 = 2000;
 
 /// Turns within which input is read if nothing delays it.
-const UNHEARD_MAX: u32 = 20;
+const STALLED_MAX: u32 = 20;
 
 /// The factor for handlers that read slowly.
 const SLOW_FACTOR: u32 = 10;
@@ -44,8 +44,8 @@ impl Watch {
         around: &Around<'_>,
     ) -> Result<(), String> {
         // Bytes encoded before the client finished are still sent.
-        if !link.is_sending() && self.is_unheard(link, requests) {
-            self.unheard_since.get_or_insert(around.now);
+        if !link.is_sending() && self.is_unread(link, requests) {
+            self.unread_since.get_or_insert(around.now);
         }
         let due = self.due(link, requests, around);
         match due.filter(|(due, _)| around.now >= *due + TICK) {
@@ -77,7 +77,7 @@ impl Watch {
         if link.is_sending() {
             return Some((facts.progress_at + limits.write_timeout, "the client takes nothing"));
         }
-        if let Some(since) = self.unheard_since {
+        if let Some(since) = self.unread_since {
             let since = since.max(around.backlogged_at);
             return Some((since + GONE_MAX, "a stream whose client has finished"));
         }
@@ -177,9 +177,9 @@ impl Watch {
         if held && !link.is_sending() && !facts.has_shut_down() && surplus > wanted as u64 {
             return Err(format!("{surplus} bytes were read behind request {at}, unanswered"));
         }
-        let unheard = !busy && link.is_held_back();
-        self.unheard = if unheard { self.unheard + 1 } else { 0 };
-        if self.unheard > bound(UNHEARD_MAX) {
+        let stalled = !busy && link.is_held_back();
+        self.stalled = if stalled { self.stalled + 1 } else { 0 };
+        if self.stalled > bound(STALLED_MAX) {
             return Err("the client is not listened to".into());
         }
         Ok(())

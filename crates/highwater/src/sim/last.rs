@@ -16,14 +16,14 @@ impl Watch {
         around: &Around<'_>,
     ) -> Result<(), String> {
         // An endless answer breaks off somewhere.
-        let is_unheard = self.is_unheard(link, requests);
-        if self.reader.is_inside() && !is_unheard {
+        let is_unread = self.is_unread(link, requests);
+        if self.reader.is_inside() && !is_unread {
             return Err(format!("{then:?} in the middle of an answer"));
         }
-        let told = self.reader.answers().last().is_some_and(|answer| answer.closes);
-        let finished = link.facts.eof_at.is_some() || is_unheard;
+        let is_announced = self.reader.answers().last().is_some_and(|answer| answer.closes);
+        let finished = link.facts.eof_at.is_some() || is_unread;
         let overrun = self.overrun(link, requests) > around.limits.discard_max;
-        match told || finished || overrun || self.reader.raw().is_some() {
+        match is_announced || finished || overrun || self.reader.raw().is_some() {
             true => Ok(()),
             false => Err(format!("{then:?} although the last answer did not say so")),
         }
@@ -37,7 +37,7 @@ impl Watch {
         around: &Around<'_>,
     ) -> Result<Option<Excuse>, String> {
         match self.check_last(Then::Close, link, requests, around) {
-            Ok(()) => Ok(self.is_unheard(link, requests).then_some(Excuse::HalfClosed)),
+            Ok(()) => Ok(self.is_unread(link, requests).then_some(Excuse::HalfClosed)),
             Err(_) => self.check_close(Close::Fin, link, requests, around).map(Some),
         }
     }

@@ -82,7 +82,7 @@ pub(crate) struct Link {
     pub(crate) peer: Option<SocketAddr>,
     /// In transit to the worker.
     pub(super) inbound: VecDeque<u8>,
-    pub(super) said_fin: bool,
+    pub(super) sent_fin: bool,
     /// In transit to the client, which buffers `window` bytes.
     pub(super) wire: VecDeque<u8>,
     window: usize,
@@ -117,7 +117,7 @@ impl Link {
             stage: Stage::Unborn,
             peer: None,
             inbound: VecDeque::new(),
-            said_fin: false,
+            sent_fin: false,
             wire: VecDeque::new(),
             window,
             fin: false,
@@ -178,7 +178,7 @@ impl Link {
 
     /// Whether its client waits for the worker's part of the handshake, and something of it may still come.
     pub(super) fn is_greeting(&self) -> bool {
-        let may_come = !self.said_fin && !self.fin && self.stage != Stage::Over;
+        let may_come = !self.sent_fin && !self.fin && self.stage != Stage::Over;
         may_come && self.sealed.as_ref().is_some_and(|peer| peer.is_greeting())
     }
 
@@ -199,10 +199,10 @@ impl Link {
 
     /// The client sends no more.
     pub(super) fn finish(&mut self, now: Instant) {
-        if let Some(peer) = self.sealed.as_mut().filter(|_| !self.said_fin) {
+        if let Some(peer) = self.sealed.as_mut().filter(|_| !self.sent_fin) {
             peer.finish(&mut self.inbound);
         }
-        self.said_fin = true;
+        self.sent_fin = true;
         self.facts.finished_at.get_or_insert(now);
     }
 
@@ -233,7 +233,7 @@ impl Link {
 
     /// Whether the client will send no more.
     pub(crate) fn has_hung_up(&self) -> bool {
-        self.said_fin || self.has_left
+        self.sent_fin || self.has_left
     }
 
     /// Bytes of memory that the send in flight holds.
@@ -243,7 +243,7 @@ impl Link {
 
     /// Whether input waits that will not be delivered unless the worker asks for it.
     pub(crate) fn is_held_back(&self) -> bool {
-        let has_input = !self.inbound.is_empty() || (self.said_fin && self.facts.eof_at.is_none());
+        let has_input = !self.inbound.is_empty() || (self.sent_fin && self.facts.eof_at.is_none());
         has_input && !self.may_deliver()
     }
 
@@ -254,8 +254,8 @@ impl Link {
 
     /// Whether the server's kernel takes more bytes from the client.
     pub(crate) fn has_room(&self) -> bool {
-        let may_say = self.sealed.as_ref().is_none_or(|peer| peer.may_say());
-        may_say && self.inbound.len() < INBOUND_MAX
+        let may_send = self.sealed.as_ref().is_none_or(|peer| peer.may_send());
+        may_send && self.inbound.len() < INBOUND_MAX
     }
 
     /// Whether the client has received everything, including the end.
@@ -286,7 +286,7 @@ impl Link {
 
     pub(super) fn read(&mut self, reading: Reading, late: usize) {
         self.reading = reading;
-        self.late = late.min(self.inbound.len() + usize::from(self.said_fin));
+        self.late = late.min(self.inbound.len() + usize::from(self.sent_fin));
     }
 
     pub(super) fn close(&mut self, how: Close, now: Instant) {
@@ -310,7 +310,7 @@ impl Link {
     /// Whether the worker must be informed now that the client has finished, because it does not
     /// read the earlier bytes. Once.
     pub(super) fn hangs_up(&mut self, now: Instant) -> bool {
-        let hangs_up = self.said_fin
+        let hangs_up = self.sent_fin
             && self.reading == Reading::Stop
             && self.is_watched
             && self.facts.gone_at.is_none()
@@ -327,7 +327,7 @@ impl Link {
             return None;
         }
         if self.inbound.is_empty() {
-            if !self.said_fin {
+            if !self.sent_fin {
                 return None;
             }
             self.late = self.late.saturating_sub(1);
@@ -431,8 +431,8 @@ impl Link {
         }
         let all = output.bytes.iter().chain(output.tail.iter());
         self.wire.extend(all.skip(*taken).take(take));
-        if let Some(peer) = self.sealed.as_mut().filter(|_| !self.said_fin) {
-            peer.hear(&mut self.wire, &mut self.inbound);
+        if let Some(peer) = self.sealed.as_mut().filter(|_| !self.sent_fin) {
+            peer.receive(&mut self.wire, &mut self.inbound);
         }
         *taken += take;
         self.missed_room = false;

@@ -71,7 +71,7 @@ pub(crate) use {
     faults::Faults,
     link::Stage,
     network::{Network, SimDriver},
-    reader::{Heard, Reader},
+    reader::{Reader, ReceivedAnswer},
 };
 
 /// The results of a run.

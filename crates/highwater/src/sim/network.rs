@@ -224,14 +224,14 @@ impl Network {
     }
 
     /// Sends the beginning of `bytes`; returns how much of it was taken.
-    pub(crate) fn say(&mut self, at: usize, bytes: &[u8]) -> usize {
+    pub(crate) fn send(&mut self, at: usize, bytes: &[u8]) -> usize {
         let link = &mut self.links[at];
         let take = match link.stage {
-            Stage::Queued | Stage::Open(_) if !link.said_fin => {
+            Stage::Queued | Stage::Open(_) if !link.sent_fin => {
                 let room = INBOUND_MAX.saturating_sub(link.inbound.len());
                 let take = bytes.len().min(if self.prng.is_some() { room } else { usize::MAX });
                 match &mut link.sealed {
-                    Some(peer) => peer.say(&bytes[..take], &mut link.inbound),
+                    Some(peer) => peer.send(&bytes[..take], &mut link.inbound),
                     None => {
                         link.inbound.extend(&bytes[..take]);
                         take

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::link::{Link, Stage};
-use super::reader::Heard;
+use super::reader::ReceivedAnswer;
 use super::script::{Closes, TRIES_MAX, Wanted};
 use super::witness::Excuse;
 
@@ -27,9 +27,9 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
     if link.stage == Stage::Over && !link.was_reset && !link.has_left {
         client.reader.end()?;
     }
-    let heard = client.reader.answers();
-    for (at, answer) in heard.iter().enumerate() {
-        let is_last = at + 1 == heard.len();
+    let answers = client.reader.answers();
+    for (at, answer) in answers.iter().enumerate() {
+        let is_last = at + 1 == answers.len();
         if answer.closes && !is_last {
             return Err(format!("answer {at} is the last, yet another follows"));
         }
@@ -48,7 +48,7 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
             return Err(format!("answer {at}: a refusal ended a proxy's connection"));
         }
     }
-    if heard.len() == TRIES_MAX && heard.iter().all(|answer| answer.status == 503) {
+    if answers.len() == TRIES_MAX && answers.iter().all(|answer| answer.status == 503) {
         return Err(format!("it was refused {TRIES_MAX} times, and never served"));
     }
     check_raw(client, ending)?;
@@ -57,9 +57,13 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
         || link.is_broken()
         || link.stage == Stage::Refused
         || client.never_reads();
-    let told = heard.last().is_some_and(|answer| answer.closes);
-    if heard.len() < client.requests.len() && !told && !excused && !is_silent_on_purpose(client) {
-        let missing = client.requests.len() - heard.len();
+    let is_announced = answers.last().is_some_and(|answer| answer.closes);
+    if answers.len() < client.requests.len()
+        && !is_announced
+        && !excused
+        && !is_silent_on_purpose(client)
+    {
+        let missing = client.requests.len() - answers.len();
         return Err(format!("{missing} of {} answers are missing", client.requests.len()));
     }
     let torn = matches!(
@@ -75,7 +79,7 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
     if client.reader.is_inside() && !may_tear {
         return Err("an answer ends in its middle".into());
     }
-    if link.was_reset && !crossed && !told && !link.has_left && !link.is_broken() {
+    if link.was_reset && !crossed && !is_announced && !link.has_left && !link.is_broken() {
         return Err("the connection was reset".into());
     }
     Ok(())
@@ -84,12 +88,12 @@ pub(super) fn check(client: &mut Client, ending: &Ending<'_>) -> Result<(), Stri
 /// Checks that no request of a proxy was begun twice, here (`begun` counts that) or by the instance that gets what this
 /// one has refused.
 pub(super) fn check_once(client: &Client, begun: impl Fn(u32) -> u32) -> Result<(), String> {
-    let heard = client.reader.answers();
+    let answers = client.reader.answers();
     for (at, request) in client.requests.iter().enumerate() {
         let Some(key) = request.once else { continue };
         let here = begun(key);
-        let elsewhere = u32::from(heard.get(at).is_some_and(|answer| answer.status == 503));
-        let is_served = heard.get(at).is_some_and(|answer| answer.status == 200);
+        let elsewhere = u32::from(answers.get(at).is_some_and(|answer| answer.status == 503));
+        let is_served = answers.get(at).is_some_and(|answer| answer.status == 200);
         if here + elsewhere > 1 || (is_served && here == 0) {
             return Err(format!(
                 "request {at} was begun {here} times here, and {elsewhere} elsewhere"
@@ -101,11 +105,15 @@ pub(super) fn check_once(client: &Client, begun: impl Fn(u32) -> u32) -> Result<
 
 /// Clients that stop in the middle of a request and finish get an error, or are closed without one.
 fn is_silent_on_purpose(client: &Client) -> bool {
-    let heard = client.reader.answers().len();
-    client.requests.get(heard).is_some_and(|request| request.wanted.closes == Closes::Either)
+    let answered = client.reader.answers().len();
+    client.requests.get(answered).is_some_and(|request| request.wanted.closes == Closes::Either)
 }
 
-fn check_answer(answer: &Heard, wanted: &Wanted, ending: &Ending<'_>) -> Result<(), String> {
+fn check_answer(
+    answer: &ReceivedAnswer,
+    wanted: &Wanted,
+    ending: &Ending<'_>,
+) -> Result<(), String> {
     // The witness has already checked the time.
     let too_slow = answer.status == 408 && answer.closes;
     let refused = answer.status == 503 && ending.sheds;
@@ -155,12 +163,12 @@ fn check_raw(client: &Client, ending: &Ending<'_>) -> Result<(), String> {
     if whole || excused { Ok(()) } else { Err("the echo is incomplete".into()) }
 }
 
-/// Whether `heard` is whole frames of `wanted`, and then as much of `farewell` as came.
-fn ends_with(heard: &[u8], wanted: &[u8], farewell: &[u8]) -> bool {
+/// Whether `received` is whole frames of `wanted`, and then as much of `farewell` as came.
+fn ends_with(received: &[u8], wanted: &[u8], farewell: &[u8]) -> bool {
     let mut at = 0;
     loop {
-        let Some(behind) = heard.get(at..) else { return false };
-        if heard[..at] == wanted[..at] && !behind.is_empty() && farewell.starts_with(behind) {
+        let Some(behind) = received.get(at..) else { return false };
+        if received[..at] == wanted[..at] && !behind.is_empty() && farewell.starts_with(behind) {
             return true;
         }
         let Some(len) = frame_len(&wanted[at..]) else { return false };

@@ -19,7 +19,7 @@ use highwater_core::http1::client::{
 
 /// An answer, complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedAnswer {
     pub(crate) status: u16,
     /// Names in lower case; values may be any bytes (RFC 9110 §5.5).
     pub(crate) fields: Vec<(String, Vec<u8>)>,
@@ -36,8 +36,8 @@ pub(crate) struct Reader {
     head_only: Vec<bool>,
     reader: ResponseReader,
     /// The answer whose head has come.
-    begun: Heard,
-    answers: Vec<Heard>,
+    begun: ReceivedAnswer,
+    answers: Vec<ReceivedAnswer>,
     /// Before which answers an interim response came.
     interims: Vec<usize>,
     /// All bytes after a 101.
@@ -49,7 +49,7 @@ impl Reader {
         Reader {
             head_only,
             reader: ResponseReader::default(),
-            begun: Heard::default(),
+            begun: ReceivedAnswer::default(),
             answers: Vec::new(),
             interims: Vec::new(),
             raw: None,
@@ -57,7 +57,7 @@ impl Reader {
     }
 
     /// The answers so far.
-    pub(crate) fn answers(&self) -> &[Heard] {
+    pub(crate) fn answers(&self) -> &[ReceivedAnswer] {
         &self.answers
     }
 
@@ -95,21 +95,21 @@ impl Reader {
                 }
                 Next::Interim(head) => return Err(format!("interim response {}", head.status())),
                 Next::Head(head) => {
-                    let heard = heard(&head)?;
+                    let answer = begin(&head)?;
                     // A head refused before it was complete was not known to be a `HEAD`: the refusal has
                     // content, and ends the connection, so that nothing behind it can be taken for another
                     // answer.
-                    let unknown = heard.closes && matches!(heard.status, 400 | 408);
+                    let unknown = answer.closes && matches!(answer.status, 400 | 408);
                     let is_raw = head.content() == Content::Raw;
                     if let Some((reader, rest)) = before.filter(|_| unknown) {
                         (self.reader, bytes) = (reader, rest);
                         self.reader.next(&mut bytes, Asked::Plain).map_err(malformed)?;
                     }
                     if is_raw {
-                        self.answers.push(heard);
+                        self.answers.push(answer);
                         self.raw = Some(Vec::new());
                     } else {
-                        self.begun = heard;
+                        self.begun = answer;
                     }
                 }
                 Next::Content(piece) => self.begun.body.extend_from_slice(piece),
@@ -135,14 +135,14 @@ impl Reader {
 }
 
 /// The beginning of the answer that has this head.
-fn heard(head: &Head<'_>) -> Result<Heard, String> {
+fn begin(head: &Head<'_>) -> Result<ReceivedAnswer, String> {
     let fields = owned(head.fields());
     check(head, &fields)?;
     let closes = value(&fields, "connection") == Some(b"close");
     if head.content() == Content::UntilClose && !closes {
         return Err("no end of the content can be found".into());
     }
-    Ok(Heard { status: head.status(), fields, closes, ..Heard::default() })
+    Ok(ReceivedAnswer { status: head.status(), fields, closes, ..ReceivedAnswer::default() })
 }
 
 fn owned(fields: FieldLines<'_>) -> Vec<(String, Vec<u8>)> {

@@ -84,7 +84,7 @@ impl<'c> Answer<'c> {
         loop {
             if let Some(response) = self.look() {
                 if let Some(kept) = &mut *self.client.cookies.borrow_mut() {
-                    kept.hear(&response.headers);
+                    kept.store(&response.headers);
                 }
                 return response;
             }
@@ -105,9 +105,9 @@ impl<'c> Answer<'c> {
             Source::Connection { connection, reader, fed } => (connection, reader, fed),
             Source::Stream(stream) => return stream.response(),
         };
-        let heard = connection.heard();
-        let mut read = reader.feed(&heard[*fed..]);
-        *fed = heard.len();
+        let received = connection.received();
+        let mut read = reader.feed(&received[*fed..]);
+        *fed = received.len();
         if read.is_ok() && connection.is_closed() {
             read = reader.end();
         }

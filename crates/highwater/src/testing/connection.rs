@@ -10,9 +10,9 @@ pub struct Connection<'c> {
     client: &'c Client,
     link: usize,
     reads: bool,
-    unsaid: Vec<u8>,
+    unsent: Vec<u8>,
     finishes: bool,
-    heard: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl<'c> Connection<'c> {
@@ -25,12 +25,19 @@ impl<'c> Connection<'c> {
         network.connect(link);
         server.settle();
         drop(server);
-        Connection { client, link, reads, unsaid: Vec::new(), finishes: false, heard: Vec::new() }
+        Connection {
+            client,
+            link,
+            reads,
+            unsent: Vec::new(),
+            finishes: false,
+            received: Vec::new(),
+        }
     }
 
     /// Sends `bytes`, as far as the server takes them now, and reads its answers.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.unsaid.extend_from_slice(bytes.as_ref());
+        self.unsent.extend_from_slice(bytes.as_ref());
         self.exchange();
     }
 
@@ -40,10 +47,10 @@ impl<'c> Connection<'c> {
         self.exchange();
     }
 
-    /// Everything read so far, byte for byte.
-    pub fn heard(&mut self) -> &[u8] {
+    /// Everything received so far, byte for byte.
+    pub fn received(&mut self) -> &[u8] {
         self.exchange();
-        &self.heard
+        &self.received
     }
 
     /// Reads at most `most` bytes more; for a connection that does not read automatically.
@@ -52,8 +59,8 @@ impl<'c> Connection<'c> {
         server.settle();
         let bytes = server.network().read(self.link, most);
         server.settle();
-        self.heard.extend_from_slice(&bytes);
-        &self.heard[self.heard.len() - bytes.len()..]
+        self.received.extend_from_slice(&bytes);
+        &self.received[self.received.len() - bytes.len()..]
     }
 
     /// Whether the server has ended the connection and everything it sent was read, or has reset it.
@@ -91,16 +98,17 @@ impl<'c> Connection<'c> {
         loop {
             server.settle();
             let network = server.network();
-            let said = network.say(self.link, &self.unsaid);
-            self.unsaid.drain(..said);
-            let finishes = self.finishes && self.unsaid.is_empty();
+            let sent = network.send(self.link, &self.unsent);
+            self.unsent.drain(..sent);
+            let finishes = self.finishes && self.unsent.is_empty();
             if finishes {
                 self.finishes = false;
                 network.finish(self.link);
             }
-            let heard = if self.reads { network.read(self.link, usize::MAX) } else { Vec::new() };
-            self.heard.extend_from_slice(&heard);
-            if said == 0 && heard.is_empty() && !finishes {
+            let received =
+                if self.reads { network.read(self.link, usize::MAX) } else { Vec::new() };
+            self.received.extend_from_slice(&received);
+            if sent == 0 && received.is_empty() && !finishes {
                 return;
             }
         }

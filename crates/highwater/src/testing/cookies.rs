@@ -15,7 +15,7 @@ pub(super) struct Kept(BTreeMap<String, String>);
 
 impl Kept {
     /// Keeps what an answer with these fields sets.
-    pub(super) fn hear(&mut self, fields: &HeaderMap) {
+    pub(super) fn store(&mut self, fields: &HeaderMap) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = UnixSeconds(now.unwrap_or_default().as_secs());
         let values = fields.get_all(header::SET_COOKIE).iter();

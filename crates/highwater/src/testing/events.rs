@@ -25,7 +25,7 @@ pub struct Event {
 #[derive(Debug)]
 pub struct Events<'c> {
     source: Source<'c>,
-    /// How much of what was heard is read.
+    /// How many of the received bytes are read.
     read: usize,
     /// The line that is coming.
     line: Vec<u8>,
@@ -132,13 +132,13 @@ impl<'c> Events<'c> {
     /// Reads what has come. Returns whether the head was there.
     #[track_caller]
     fn read_on(&mut self) -> bool {
-        let (reader, heard) = match &mut self.source {
-            Source::Connection(connection, reader) => (reader, connection.heard().to_vec()),
+        let (reader, received) = match &mut self.source {
+            Source::Connection(connection, reader) => (reader, connection.received().to_vec()),
             Source::Stream(_) => return self.read_stream(),
         };
         let mut has_head = self.read > 0;
         let mut content = Vec::new();
-        let mut input = &heard[self.read..];
+        let mut input = &received[self.read..];
         loop {
             match reader.next(&mut input, Asking::Plain) {
                 Ok(Next::Wait) => break,
@@ -155,7 +155,7 @@ impl<'c> Events<'c> {
                 Err(error) => panic!("the answer is not HTTP: {}", error.reason()),
             }
         }
-        self.read = heard.len() - input.len();
+        self.read = received.len() - input.len();
         content.into_iter().for_each(|byte| self.take(byte));
         has_head
     }
@@ -170,7 +170,7 @@ impl<'c> Events<'c> {
         }
         check(status, stream.field("content-type").unwrap_or_default().as_bytes());
         self.has_ended = stream.has_ended();
-        let content = stream.heard()[self.read..].to_vec();
+        let content = stream.received()[self.read..].to_vec();
         self.read += content.len();
         content.into_iter().for_each(|byte| self.take(byte));
         true

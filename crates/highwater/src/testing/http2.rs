@@ -11,7 +11,7 @@ use http::{HeaderMap, Method};
 
 use super::server::Waited;
 use super::{Client, Connection, RequestBuilder, Response, WebSocket};
-use crate::sim::Heard;
+use crate::sim::ReceivedAnswer;
 
 /// A connection of HTTP/2, with any number of concurrent requests.
 ///
@@ -111,7 +111,7 @@ pub(super) struct Shared<'c> {
 struct State<'c> {
     connection: Connection<'c>,
     protocol: Protocol,
-    /// How much of what was heard is read.
+    /// How many of the received bytes are read.
     read: usize,
     /// What has come on the streams that somebody holds.
     streams: BTreeMap<u32, Incoming>,
@@ -121,7 +121,7 @@ struct State<'c> {
 /// What has come on a stream.
 #[derive(Debug, Default)]
 struct Incoming {
-    answer: Heard,
+    answer: ReceivedAnswer,
     is_whole: bool,
     failure: Option<Failure>,
 }
@@ -198,12 +198,12 @@ impl<'c> Shared<'c> {
             let output = protocol.output().to_vec();
             protocol.sent();
             connection.send(&output);
-            let heard = connection.heard();
-            let bytes = &heard[*read..];
+            let received = connection.received();
+            let bytes = &received[*read..];
             if bytes.is_empty() && output.is_empty() {
                 return;
             }
-            *read = heard.len();
+            *read = received.len();
             let result = protocol.receive(bytes, &mut |event| {
                 if let Event::GoAway(code, _) = event {
                     *go_away = Some(code.0);
@@ -296,7 +296,7 @@ impl<'c> Stream<'c> {
 
     /// All content so far.
     #[track_caller]
-    pub(super) fn heard(&mut self) -> &[u8] {
+    pub(super) fn received(&mut self) -> &[u8] {
         let more = self.look(|incoming| std::mem::take(&mut incoming.answer.body));
         self.read.extend_from_slice(&more);
         &self.read

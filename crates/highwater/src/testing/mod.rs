@@ -45,9 +45,9 @@
 //! let mut connection = client.connect();
 //! connection.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
 //! client.advance(Duration::from_secs(3599));
-//! assert!(connection.heard().is_empty());
+//! assert!(connection.received().is_empty());
 //! client.advance(Duration::from_secs(1));
-//! assert!(connection.heard().ends_with(b"done"));
+//! assert!(connection.received().ends_with(b"done"));
 //! ```
 //!
 //! Timers of Tokio have a resolution of a millisecond, deadlines of the server one of 8.4 ms: they are
@@ -110,7 +110,7 @@ pub use events::{Event, Events};
 pub use http2::Http2;
 pub use request::RequestBuilder;
 pub use response::Response;
-pub use websocket::{Heard, WebSocket};
+pub use websocket::{Received, WebSocket};
 
 use cookies::Kept;
 use server::Server;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use crate::sim::Heard;
+use crate::sim::ReceivedAnswer;
 
 /// A response.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct Response {
 
 impl Response {
     #[track_caller]
-    pub(super) fn of(heard: &Heard) -> Self {
+    pub(super) fn of(answer: &ReceivedAnswer) -> Self {
         let map = |fields: &[(String, Vec<u8>)]| {
             let fields = fields.iter().map(|(name, value)| {
                 let name = HeaderName::try_from(name).expect("the server sends valid names");
@@ -29,10 +29,10 @@ impl Response {
             fields.collect()
         };
         Response {
-            status: StatusCode::from_u16(heard.status).expect("the server sends valid statuses"),
-            headers: map(&heard.fields),
-            body: Bytes::copy_from_slice(&heard.body),
-            trailers: map(&heard.trailers),
+            status: StatusCode::from_u16(answer.status).expect("the server sends valid statuses"),
+            headers: map(&answer.fields),
+            body: Bytes::copy_from_slice(&answer.body),
+            trailers: map(&answer.trailers),
         }
     }
 

@@ -295,7 +295,7 @@ mod tests {
         let network = server.network();
         let link = network.add(1024);
         network.connect(link);
-        network.say(link, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        network.send(link, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         server.settle_within(Duration::from_millis(200));
     }
 }

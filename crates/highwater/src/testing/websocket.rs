@@ -39,12 +39,12 @@ const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 /// A client's side of a WebSocket. Dropping it resets the connection, or the stream over HTTP/2.
 ///
-/// Pings are answered when the test reads ([`recv`](WebSocket::recv), [`hear`](WebSocket::hear), [`heard`](WebSocket::heard)).
+/// Pings are answered when the test reads ([`recv`](WebSocket::recv), [`recv_any`](WebSocket::recv_any), [`try_recv_any`](WebSocket::try_recv_any)).
 /// If the test does not read while more than half a minute passes, the server gives the client up, like any silent client.
 pub struct WebSocket<'c> {
     wire: Wire<'c>,
     decoder: Decoder,
-    /// How much of what was heard is decoded.
+    /// How many of the received bytes are decoded.
     read: usize,
     protocol: Option<String>,
     answers_pings: bool,
@@ -56,7 +56,7 @@ pub struct WebSocket<'c> {
 
 /// What the server has sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Received {
     /// A message.
     Message(Message),
     /// A ping with this payload. It is answered, unless the client [ignores](WebSocket::ignore_pings) it.
@@ -91,7 +91,7 @@ impl<'c> WebSocket<'c> {
         connection.send(request);
         let (mut reader, mut read, mut waited) = (Reader::default(), 0, Waited::default());
         let (protocol, extensions) = loop {
-            let mut input = &connection.heard()[read..];
+            let mut input = &connection.received()[read..];
             let before = input.len();
             match reader.next(&mut input, Asked::Upgrade) {
                 Ok(Next::Head(head)) => {
@@ -170,12 +170,12 @@ impl<'c> WebSocket<'c> {
         let message = message.into();
         #[cfg(feature = "websocket-deflate")]
         if let Some(content) = self.compressed(&message) {
-            return self.say(|out| {
+            return self.send_frame(|out| {
                 encode::message(message.kind(), &content, Some(KEY), out);
                 out[0] |= encode::COMPRESSED;
             });
         }
-        self.say(|out| encode::message(message.kind(), message.as_bytes(), Some(KEY), out));
+        self.send_frame(|out| encode::message(message.kind(), message.as_bytes(), Some(KEY), out));
     }
 
     #[cfg(feature = "websocket-deflate")]
@@ -189,7 +189,7 @@ impl<'c> WebSocket<'c> {
     /// # Panics
     /// If the payload is longer than 125 bytes.
     pub fn ping(&mut self, payload: &[u8]) {
-        self.say(|out| encode::ping(payload, Some(KEY), out));
+        self.send_frame(|out| encode::ping(payload, Some(KEY), out));
     }
 
     /// Sends a close frame.
@@ -197,7 +197,7 @@ impl<'c> WebSocket<'c> {
     /// # Panics
     /// If the code must not be sent.
     pub fn close(&mut self, code: CloseCode, reason: &str) {
-        self.say(|out| encode::close(Some(code), reason, Some(KEY), out));
+        self.send_frame(|out| encode::close(Some(code), reason, Some(KEY), out));
     }
 
     /// Sends bytes as they are, frames or not.
@@ -215,7 +215,7 @@ impl<'c> WebSocket<'c> {
         self.answers_pings = false;
     }
 
-    fn say(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+    fn send_frame(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = Vec::new();
         encode(&mut bytes);
         wire!(&mut self.wire, send(&bytes));
@@ -229,10 +229,10 @@ impl<'c> WebSocket<'c> {
     #[track_caller]
     pub fn recv(&mut self) -> Option<Message> {
         loop {
-            match self.hear() {
-                Some(Heard::Message(message)) => return Some(message),
-                Some(Heard::Ping(_) | Heard::Pong(_)) => {}
-                Some(Heard::Close(_)) | None => return None,
+            match self.recv_any() {
+                Some(Received::Message(message)) => return Some(message),
+                Some(Received::Ping(_) | Received::Pong(_)) => {}
+                Some(Received::Close(_)) | None => return None,
             }
         }
     }
@@ -242,11 +242,11 @@ impl<'c> WebSocket<'c> {
     /// # Panics
     /// If nothing is to be expected, or the server breaks a rule of the protocol.
     #[track_caller]
-    pub fn hear(&mut self) -> Option<Heard> {
+    pub fn recv_any(&mut self) -> Option<Received> {
         let mut waited = Waited::default();
         loop {
-            if let Some(heard) = self.heard() {
-                return Some(heard);
+            if let Some(frame) = self.try_recv_any() {
+                return Some(frame);
             }
             if self.is_closed() {
                 return None;
@@ -260,9 +260,9 @@ impl<'c> WebSocket<'c> {
     /// # Panics
     /// If the server breaks a rule of the protocol.
     #[track_caller]
-    pub fn heard(&mut self) -> Option<Heard> {
-        let heard = wire!(&mut self.wire, heard());
-        let mut input = &heard[self.read..];
+    pub fn try_recv_any(&mut self) -> Option<Received> {
+        let received = wire!(&mut self.wire, received());
+        let mut input = &received[self.read..];
         let next = match self.decoder.next(&mut input) {
             Ok(Some(Event::Message(kind, bytes))) => {
                 let bytes = bytes::Bytes::copy_from_slice(bytes);
@@ -270,20 +270,20 @@ impl<'c> WebSocket<'c> {
                 {
                     self.was_compressed = self.decoder.was_compressed();
                 }
-                Some(Heard::Message(Message::received(kind, bytes)))
+                Some(Received::Message(Message::received(kind, bytes)))
             }
-            Ok(Some(Event::Ping(payload))) => Some(Heard::Ping(payload.to_vec())),
-            Ok(Some(Event::Pong(payload))) => Some(Heard::Pong(payload.to_vec())),
-            Ok(Some(Event::Close(close))) => Some(Heard::Close(
+            Ok(Some(Event::Ping(payload))) => Some(Received::Ping(payload.to_vec())),
+            Ok(Some(Event::Pong(payload))) => Some(Received::Pong(payload.to_vec())),
+            Ok(Some(Event::Close(close))) => Some(Received::Close(
                 close.map(|close| CloseFrame { code: close.code, reason: close.reason.to_owned() }),
             )),
             Ok(None) => None,
             Err(error) => panic!("the server breaks a rule of WebSocket: {error}"),
         };
-        self.read = heard.len() - input.len();
+        self.read = received.len() - input.len();
         match &next {
-            Some(Heard::Ping(payload)) if self.answers_pings => {
-                self.say(|out| encode::pong(payload, Some(KEY), out));
+            Some(Received::Ping(payload)) if self.answers_pings => {
+                self.send_frame(|out| encode::pong(payload, Some(KEY), out));
             }
             _ => {}
         }

@@ -89,7 +89,7 @@ struct Link {
     /// The real connection, once the worker has sent the head.
     upgraded: Option<Upgraded>,
     /// How much of the request hyper has read.
-    told: usize,
+    read_size: usize,
     /// How much of `HEAD_END` the last bytes were that hyper wrote; all of it: its head is over.
     head_end: usize,
     is_dropped: bool,
@@ -144,11 +144,11 @@ impl Read for Carrier {
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let mut link = lock(&self.link);
-        let rest = &REQUEST[link.told..];
+        let rest = &REQUEST[link.read_size..];
         if !rest.is_empty() {
             let size = rest.len().min(buffer.remaining());
             buffer.put_slice(&rest[..size]);
-            link.told += size;
+            link.read_size += size;
             return Poll::Ready(Ok(()));
         }
         // What the peer sends is for the new protocol, which begins when hyper's head is over.

@@ -134,7 +134,7 @@ impl Driver {
         let mut received = 0;
         while state.session.end().is_none() {
             received += state.take_in(&mut self.input, self.came_at);
-            if !self.input.is_empty() || state.session.has_heard_close() {
+            if !self.input.is_empty() || state.session.has_received_close() {
                 break; // There is no room, or no more to come.
             }
             keep_buffer(std::mem::take(&mut self.input));

@@ -251,14 +251,14 @@ impl State {
 
     /// Whether no message follows those in the inbox.
     fn is_at_end(&self) -> bool {
-        !self.session.is_open() || self.session.has_heard_close() || self.is_eof
+        !self.session.is_open() || self.session.has_received_close() || self.is_eof
     }
 
     /// Answers the client's close frame, or its end without one, once all that it has said before is answered.
     pub(super) fn answer_end(&mut self) {
         if self.inbox.is_empty() && !self.is_answering {
             self.session.answer_close(&mut self.control);
-            self.say();
+            self.send_control();
             if self.is_eof {
                 self.session.lost();
             }
@@ -328,7 +328,7 @@ impl State {
     pub(super) fn close(&mut self, code: CloseCode, reason: &str) {
         let now = self.now();
         self.session.close(code, reason, now, &mut self.control);
-        self.say();
+        self.send_control();
         self.wake_waiting(None);
     }
 
@@ -336,11 +336,11 @@ impl State {
     pub(super) fn on_deadline(&mut self) {
         let now = self.now();
         self.session.on_deadline(now, &mut self.control);
-        self.say();
+        self.send_control();
     }
 
     /// Sends what the session has to say.
-    pub(super) fn say(&mut self) {
+    pub(super) fn send_control(&mut self) {
         if self.control.is_empty() {
             return;
         }
@@ -358,7 +358,7 @@ impl State {
         let mut left = input.len();
         while !self.is_inbox_full() && !self.is_output_full() {
             let Some(message) = self.session.next(input, now, &mut self.control) else { break };
-            self.say();
+            self.send_control();
             received += 1;
             if self.receivers > 0 {
                 let message = Message::received(message.kind, message.bytes);
@@ -374,7 +374,7 @@ impl State {
             *cost += left - input.len();
             self.inbox_size += left - input.len();
         }
-        self.say();
+        self.send_control();
         received
     }
 

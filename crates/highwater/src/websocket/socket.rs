@@ -122,7 +122,7 @@ impl WebSocketReceiver {
     /// As [`WebSocket::close_frame`].
     pub fn close_frame(&self) -> Option<CloseFrame> {
         let state = self.0.lock();
-        let (code, reason) = state.session.said()?;
+        let (code, reason) = state.session.close_frame()?;
         Some(CloseFrame { code, reason: reason.to_owned() })
     }
 

@@ -10,26 +10,26 @@ use highwater::{
 };
 
 /// What a layer observed: path, status, whether the answer was complete, and its bytes.
-type Told = Arc<Mutex<Vec<(String, u16, bool, u64)>>>;
+type Entries = Arc<Mutex<Vec<(String, u16, bool, u64)>>>;
 
-fn log(told: &Told) -> Layer {
-    let told = Arc::clone(told);
+fn log(entries: &Entries) -> Layer {
+    let entries = Arc::clone(entries);
     layer::on_end(move |request: &Request<'_>, ended: &layer::Ended| {
         let (status, complete) = (ended.status().as_u16(), ended.is_complete());
         let path = request.path().to_owned();
-        told.lock().expect("no test panics").push((path, status, complete, ended.bytes()));
+        entries.lock().expect("no test panics").push((path, status, complete, ended.bytes()));
     })
     .everywhere()
 }
 
-fn take(told: &Told) -> Vec<(String, u16, bool)> {
-    let told = std::mem::take(&mut *told.lock().expect("no test panics"));
-    told.into_iter().map(|(path, status, complete, _)| (path, status, complete)).collect()
+fn take(entries: &Entries) -> Vec<(String, u16, bool)> {
+    let entries = std::mem::take(&mut *entries.lock().expect("no test panics"));
+    entries.into_iter().map(|(path, status, complete, _)| (path, status, complete)).collect()
 }
 
-fn app(told: &Told) -> Router {
+fn app(entries: &Entries) -> Router {
     Router::new()
-        .layer(log(told))
+        .layer(log(entries))
         .get("/now", || "now")
         .get("/fixed", fixed("fixed"))
         .get("/later", async || {
@@ -60,8 +60,8 @@ fn app(told: &Told) -> Router {
 /// Purpose: each answer is reported once, with its status, also the server's own answers.
 #[test]
 fn each_answer_is_told_once() {
-    let told = Told::default();
-    let client = Client::new(app(&told));
+    let entries = Entries::default();
+    let client = Client::new(app(&entries));
     let table = [
         ("/now", 200),
         ("/fixed", 200),
@@ -76,23 +76,23 @@ fn each_answer_is_told_once() {
     ];
     for (path, status) in table {
         assert_eq!(client.get(path).status.as_u16(), status, "{path}");
-        assert_eq!(take(&told), [(path.to_owned(), status, true)]);
+        assert_eq!(take(&entries), [(path.to_owned(), status, true)]);
     }
     assert_eq!(client.post("/whole", vec![b'x'; 2 << 20]).status.as_u16(), 413);
-    assert_eq!(take(&told), [("/whole".to_owned(), 413, true)]);
+    assert_eq!(take(&entries), [("/whole".to_owned(), 413, true)]);
 }
 
 /// Purpose: what is counted is what was given to the connection: head and content, chunks with their framing.
 #[test]
 fn bytes_are_those_given() {
-    let told = Told::default();
-    let client = Client::new(app(&told));
+    let entries = Entries::default();
+    let client = Client::new(app(&entries));
     for path in ["/now", "/stream", "/fixed"] {
         let mut connection = client.connect();
         connection.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
-        let heard = connection.heard().len() as u64;
-        let told = std::mem::take(&mut *told.lock().expect("no test panics"));
-        assert_eq!(told, [(path.to_owned(), 200, true, heard)]);
+        let received = connection.received().len() as u64;
+        let entries = std::mem::take(&mut *entries.lock().expect("no test panics"));
+        assert_eq!(entries, [(path.to_owned(), 200, true, received)]);
     }
 }
 
@@ -100,17 +100,17 @@ fn bytes_are_those_given() {
 /// reported as such.
 #[test]
 fn pipelined_and_broken() {
-    let told = Told::default();
-    let client = Client::new(app(&told));
+    let entries = Entries::default();
+    let client = Client::new(app(&entries));
     let mut connection = client.connect();
     let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     connection.send(request("/now") + &request("/later") + &request("/fixed") + &request("/never"));
-    connection.heard();
+    connection.received();
     let now = ["/now", "/later", "/fixed"].map(|path| (path.to_owned(), 200, true));
-    assert_eq!(take(&told), now);
+    assert_eq!(take(&entries), now);
     drop(connection);
     client.advance(Duration::from_millis(10));
-    assert_eq!(take(&told), [("/never".to_owned(), 499, false)]);
+    assert_eq!(take(&entries), [("/never".to_owned(), 499, false)]);
 }
 
 /// Purpose: a layer that changes each response by its request also changes those that the server makes: of a
@@ -122,8 +122,8 @@ fn answers_of_the_server_are_covered() {
         let origin = origin.parse().expect("it came in a field");
         response.set_header(HeaderName::from_static("x-origin"), origin);
     });
-    let told = Told::default();
-    let client = Client::new(Router::new().layer(echo.everywhere()).merge(app(&told)));
+    let entries = Entries::default();
+    let client = Client::new(Router::new().layer(echo.everywhere()).merge(app(&entries)));
     for (method, path, status) in [
         ("GET", "/slow", 503),
         ("GET", "/panic", 500),
@@ -138,8 +138,8 @@ fn answers_of_the_server_are_covered() {
             if method == "POST" { 2 << 20 } else { 0 }
         ));
         client.advance(Duration::from_secs(2));
-        let heard = String::from_utf8_lossy(connection.heard()).into_owned();
-        assert!(heard.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {heard}");
-        assert!(heard.contains("\r\nx-origin: me\r\n"), "{path}: {heard}");
+        let received = String::from_utf8_lossy(connection.received()).into_owned();
+        assert!(received.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {received}");
+        assert!(received.contains("\r\nx-origin: me\r\n"), "{path}: {received}");
     }
 }

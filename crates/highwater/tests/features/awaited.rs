@@ -115,21 +115,21 @@ on_each_transport! {
         let layered = Router::new().layer(mark).post("/greet/{word}", greet);
         let router = routes().state(Arc::clone(&lookups)).nest("/layered", layered);
         let server = start(router, transport);
-        let heard = |path: &str, user: Option<&str>, content: &str| {
+        let answer_to = |path: &str, user: Option<&str>, content: &str| {
             let answer = ask(server.address(), path, user, content);
             (answer.status, answer.content)
         };
-        assert_eq!(heard("/greet/hello", Some("ann"), ""), (200, "hello, ann".into()));
-        assert_eq!(heard("/greet/hello", Some("nobody"), ""), (401, "<unauthorized>".into()));
-        assert_eq!(heard("/store", Some("ann"), "abc"), (200, "3 bytes of ann".into()));
-        assert_eq!(heard("/store", Some("ann"), ""), (422, "<unprocessable>".into()));
-        assert_eq!(heard("/store", None, "abc"), (401, "<unauthorized>".into()));
-        assert_eq!(heard("/maybe", Some("ann"), "abcd"), (200, "ann 4".into()));
-        assert_eq!(heard("/maybe", Some("nobody"), ""), (401, "<unauthorized>".into()));
-        assert_eq!(heard("/fallible", Some("nobody"), ""), (200, "nobody is no user".into()));
-        assert_eq!(heard("/greet/hello", Some("panic"), ""), (500, "<internal>".into()));
+        assert_eq!(answer_to("/greet/hello", Some("ann"), ""), (200, "hello, ann".into()));
+        assert_eq!(answer_to("/greet/hello", Some("nobody"), ""), (401, "<unauthorized>".into()));
+        assert_eq!(answer_to("/store", Some("ann"), "abc"), (200, "3 bytes of ann".into()));
+        assert_eq!(answer_to("/store", Some("ann"), ""), (422, "<unprocessable>".into()));
+        assert_eq!(answer_to("/store", None, "abc"), (401, "<unauthorized>".into()));
+        assert_eq!(answer_to("/maybe", Some("ann"), "abcd"), (200, "ann 4".into()));
+        assert_eq!(answer_to("/maybe", Some("nobody"), ""), (401, "<unauthorized>".into()));
+        assert_eq!(answer_to("/fallible", Some("nobody"), ""), (200, "nobody is no user".into()));
+        assert_eq!(answer_to("/greet/hello", Some("panic"), ""), (500, "<internal>".into()));
         let before = lookups.load(SeqCst);
-        assert_eq!(heard("/maybe", None, "abc"), (200, "stranger 3".into()));
+        assert_eq!(answer_to("/maybe", None, "abc"), (200, "stranger 3".into()));
         assert_eq!(lookups.load(SeqCst), before, "an argument that is absent is not waited for");
         let answer = ask(server.address(), "/layered/greet/hey", Some("bob"), "");
         assert_eq!((answer.content.as_str(), answer.field("via")), ("hey, bob", Some("/layered/greet/{word}")));

@@ -145,9 +145,9 @@ fn slow_answers_are_old() {
         let (call, waits) = (calls.fetch_add(1, Ordering::Relaxed) + 1, Arc::clone(&waits));
         async move {
             if call % 2 == 1 {
-                let (tell, told) = oneshot::channel();
-                waits.lock().expect("unpoisoned").push(tell);
-                told.await.expect("the test tells it");
+                let (sender, receiver) = oneshot::channel();
+                waits.lock().expect("unpoisoned").push(sender);
+                receiver.await.expect("the test tells it");
             }
             call.to_string()
         }
@@ -409,8 +409,8 @@ fn what_handlers_take_of_one_client_is_not_kept() {
     }
     for address in ["192.0.2.1", "192.0.2.2"] {
         client.set_peer(SocketAddr::new(address.parse().expect("an address"), 4711));
-        let told = client.get("/client");
-        assert_eq!((told.text(), told.header("age")), (address, None));
+        let answer = client.get("/client");
+        assert_eq!((answer.text(), answer.header("age")), (address, None));
     }
     assert_eq!(client.get("/same").text(), "0");
     assert_eq!(client.get("/same").header("age"), Some("0"));
@@ -495,8 +495,8 @@ fn forms_repeat_a_token() {
         body.len()
     ));
     connection.send(&body);
-    let heard = String::from_utf8_lossy(connection.heard()).into_owned();
-    assert!(heard.ends_with("\r\n\r\nbye"), "{heard}");
+    let received = String::from_utf8_lossy(connection.received()).into_owned();
+    assert!(received.ends_with("\r\n\r\nbye"), "{received}");
     // A cookie that somebody else has set in front of it hides nothing.
     for planted in ["x", "", &*format!("{}{token}", "A".repeat(44))] {
         let cookies = format!("__Host-csrf={planted}; {cookie}");

@@ -56,8 +56,8 @@ fn header_rows() {
 /// first row as a header.
 #[test]
 fn rows_without_names() {
-    let (heard, has_ended) = heard(|| Csv([("x", 1), ("y", 2)]));
-    assert!(has_ended && !heard.ends_with(LAST_CHUNK), "{heard}");
+    let (received, has_ended) = received(|| Csv([("x", 1), ("y", 2)]));
+    assert!(has_ended && !received.ends_with(LAST_CHUNK), "{received}");
 }
 
 /// Purpose: what a spreadsheet would run is text, if that was asked for, in iterators and streams; numbers stay numbers,
@@ -117,15 +117,15 @@ fn streams() {
     assert_eq!(answer.text().matches("name").count(), 1);
 }
 
-/// What is heard of an answer, and whether its connection has ended.
-fn heard<R: IntoResponse + 'static>(
+/// What is received of an answer, and whether its connection has ended.
+fn received<R: IntoResponse + 'static>(
     rows: impl Fn() -> R + Send + Sync + 'static,
 ) -> (String, bool) {
     let client = Client::new(Router::new().get("/", rows));
     let mut connection = client.connect();
     connection.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let heard = String::from_utf8_lossy(connection.heard()).into_owned();
-    (heard, connection.is_closed() || connection.is_reset())
+    let received = String::from_utf8_lossy(connection.received()).into_owned();
+    (received, connection.is_closed() || connection.is_reset())
 }
 
 /// The end of an answer that is whole.
@@ -136,9 +136,9 @@ const LAST_CHUNK: &str = "\r\n0\r\n\r\n";
 #[test]
 fn a_stream_that_fails() {
     for rows in [0, 1, 3, 2000] {
-        let (whole, has_ended) = heard(move || Csv::stream(query(rows, false)));
+        let (whole, has_ended) = received(move || Csv::stream(query(rows, false)));
         assert!(!has_ended && whole.ends_with(LAST_CHUNK), "{rows} rows: {whole}");
-        let (cut, has_ended) = heard(move || Csv::stream(query(rows, true)));
+        let (cut, has_ended) = received(move || Csv::stream(query(rows, true)));
         assert!(has_ended && !cut.ends_with(LAST_CHUNK), "{rows} rows: {cut}");
     }
 }
@@ -156,9 +156,9 @@ struct Uneven {
 fn rows_of_other_lengths() {
     for even in [1, 5000] {
         let rows = move |last| (0..=even).map(move |a| Uneven { a, b: (a < last).then_some(7) });
-        let (whole, has_ended) = heard(move || Csv(rows(even + 1)));
+        let (whole, has_ended) = received(move || Csv(rows(even + 1)));
         assert!(!has_ended && whole.ends_with(LAST_CHUNK), "{even}");
-        let (cut, has_ended) = heard(move || Csv(rows(even)));
+        let (cut, has_ended) = received(move || Csv(rows(even)));
         assert!(has_ended && !cut.ends_with(LAST_CHUNK), "{even}");
     }
 }
@@ -238,11 +238,11 @@ fn uploads_that_are_refused() {
         ("text/csv", b"name\nx\n".to_vec(), 422, &["invalid_body", "line 2", "share"]),
         ("text/csv", many(CSV_ROWS_MAX + 1).into(), 413, &["too_many_rows", "100000"]),
     ];
-    for (content_type, body, status, said) in cases {
+    for (content_type, body, status, words) in cases {
         let shown = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
         let answer = upload(content_type, body);
         assert_eq!(answer.status.as_u16(), status, "{shown}: {}", answer.text());
-        for word in said {
+        for word in words {
             assert!(answer.text().contains(word), "{shown}: no {word:?} in {}", answer.text());
         }
     }

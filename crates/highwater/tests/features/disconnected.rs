@@ -15,12 +15,12 @@ on_each_transport! {
     /// Purpose: a handler that begins when its client has already left learns it, too. Once, only handlers that ran at that
     /// moment did, and others worked to their end.
     fn a_client_that_left_before(transport) {
-        let (told, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let learn = move |disconnected: Disconnected| {
-            let told = told.clone();
+            let sender = sender.clone();
             async move {
                 disconnected.await;
-                let _ = told.send(());
+                let _ = sender.send(());
                 "gone"
             }
         };
@@ -33,25 +33,25 @@ on_each_transport! {
         let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
         stream.write_all((ask("/slow") + &ask("/learn")).as_bytes()).expect("it is open");
         stream.shutdown(Shutdown::Write).expect("it is open");
-        heard.recv_timeout(HANG).expect("the second handler learns it");
+        receiver.recv_timeout(HANG).expect("the second handler learns it");
     }
 
     /// Purpose: a detached handler that blocks is waited for at a drain, although its client has left. Once, only one that awaits
     /// was, and a process that ended took the other's work with it.
     fn detached_work_is_waited_for(transport) {
-        let (told, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let work = move || {
-            told.send("begun").expect("somebody listens");
+            sender.send("begun").expect("somebody listens");
             std::thread::sleep(Duration::from_millis(300));
-            told.send("done").expect("somebody listens");
+            sender.send("done").expect("somebody listens");
             "done"
         };
         let mut server = start(Router::new().get("/", blocking(work).detached()), transport);
         let mut stream = TcpStream::connect(server.address()).expect("it listens");
         stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("it is open");
-        assert_eq!(heard.recv_timeout(HANG), Ok("begun"));
+        assert_eq!(receiver.recv_timeout(HANG), Ok("begun"));
         drop(stream);
         server.stop().expect("it stops");
-        assert_eq!(heard.try_recv(), Ok("done"));
+        assert_eq!(receiver.try_recv(), Ok("done"));
     }
 }

@@ -28,7 +28,7 @@ fn ask(client: &Client, method: &Method, target: &str, fields: &[(&str, &str)]) 
 }
 
 /// What an answer says but for its tag and its date, which a boundary of parts is not a part of.
-fn said(answer: &Response) -> (u16, Vec<Option<String>>, String) {
+fn parts(answer: &Response) -> (u16, Vec<Option<String>>, String) {
     let names = [
         "content-length",
         "content-encoding",
@@ -91,7 +91,7 @@ fn the_same_as_on_the_disk() {
                 &[("if-unmodified-since", "Thu, 01 Jan 1970 00:00:01 GMT")],
             ] {
                 for method in [Method::GET, Method::HEAD, Method::POST] {
-                    let ask = |client| said(&ask(client, &method, target, fields));
+                    let ask = |client| parts(&ask(client, &method, target, fields));
                     let shown = format!("{number}: {method} {target} {fields:?}");
                     assert_eq!(ask(&embedded), ask(&on_disk), "{shown}");
                 }

@@ -28,7 +28,7 @@ use crate::tunnel::with_client;
 const LARGE: usize = 3_000_000;
 
 /// What the application has read until the end, or why it could not.
-type Told = Result<usize, ErrorKind>;
+type Outcome = Result<usize, ErrorKind>;
 
 /// A connection that can end its sending side.
 trait Wire: Read + Write {
@@ -78,7 +78,7 @@ struct Served {
     running: Running,
     metrics: Metrics,
     authority: Authority,
-    told: Receiver<Told>,
+    outcome: Receiver<Outcome>,
     folder: TempDir,
 }
 
@@ -89,14 +89,14 @@ impl Served {
         let listen = ["127.0.0.1:0", "127.0.0.1:0,tls", &unix];
         let listen = listen.map(|text| text.parse().expect("it is right")).to_vec();
         let (authority, metrics) = (Authority::new("our authority"), Metrics::new());
-        let (tell, told) = mpsc::channel();
-        let running = Server::new(router(tell))
+        let (sender, outcome) = mpsc::channel();
+        let running = Server::new(router(sender))
             .tls(authority.issue(&["localhost"]).tls())
             .config(ServerConfig { listen, limits, ..config(transport) })
             .metrics(&metrics)
             .start()
             .expect("it starts");
-        Served { running, metrics, authority, told, folder }
+        Served { running, metrics, authority, outcome, folder }
     }
 
     /// A connection of each kind, of which the application has `path`.
@@ -119,15 +119,15 @@ impl Served {
         }
     }
 
-    fn told(&self) -> Told {
-        self.told.recv_timeout(HANG).expect("the application tells something")
+    fn outcome(&self) -> Outcome {
+        self.outcome.recv_timeout(HANG).expect("the application tells something")
     }
 
     /// The same, where the client runs on this thread.
-    async fn told_beside(&self) -> Told {
+    async fn outcome_async(&self) -> Outcome {
         loop {
-            match self.told.try_recv() {
-                Ok(told) => return told,
+            match self.outcome.try_recv() {
+                Ok(outcome) => return outcome,
                 Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
             }
         }
@@ -162,64 +162,64 @@ fn upgrade(wire: &mut dyn Wire, path: &str) {
     assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", head.escape_ascii());
 }
 
-fn router(tell: Sender<Told>) -> Router {
-    let (first, second, third) = (tell.clone(), tell.clone(), tell.clone());
+fn router(sender: Sender<Outcome>) -> Router {
+    let (first, second, third) = (sender.clone(), sender.clone(), sender.clone());
     Router::new()
         .get("/cut-off", move || answer(third.clone(), is_cut_off))
         .get("/ends-first/{size}", move |Path(size): Path<usize>, _: Option<WebSocketUpgrade>| {
-            answer(first.clone(), move |upgraded, tell| ends_first(upgraded, tell, size))
+            answer(first.clone(), move |upgraded, sender| ends_first(upgraded, sender, size))
         })
         .get("/ends-second/{size}", move |Path(size): Path<usize>, _: Option<WebSocketUpgrade>| {
-            answer(second.clone(), move |upgraded, tell| ends_second(upgraded, tell, size))
+            answer(second.clone(), move |upgraded, sender| ends_second(upgraded, sender, size))
         })
         .get("/leaves/{size}", move |Path(size): Path<usize>| {
-            answer(tell.clone(), move |upgraded, tell| leaves(upgraded, tell, size))
+            answer(sender.clone(), move |upgraded, sender| leaves(upgraded, sender, size))
         })
 }
 
 fn answer<Fut: Future<Output = ()> + 'static>(
-    tell: Sender<Told>,
-    talk: impl FnOnce(Upgraded, Sender<Told>) -> Fut + Send + 'static,
+    sender: Sender<Outcome>,
+    talk: impl FnOnce(Upgraded, Sender<Outcome>) -> Fut + Send + 'static,
 ) -> Response {
-    Response::upgrade(HeaderValue::from_static("websocket"), move |upgraded| talk(upgraded, tell))
+    Response::upgrade(HeaderValue::from_static("websocket"), move |upgraded| talk(upgraded, sender))
 }
 
 /// Writes all that it has to say, ends its side, and reads on. Then it still has something to do.
-async fn ends_first(mut upgraded: Upgraded, tell: Sender<Told>, size: usize) {
+async fn ends_first(mut upgraded: Upgraded, sender: Sender<Outcome>, size: usize) {
     upgraded.write_all(&vec![b'a'; size]).await.expect("the peer reads");
     upgraded.shutdown().await.expect("it is open");
-    let told = read_all(&mut upgraded).await;
+    let outcome = read_all(&mut upgraded).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let _ = tell.send(told);
+    let _ = sender.send(outcome);
 }
 
 /// Reads until the peer has ended its side, waits, and writes.
-async fn ends_second(mut upgraded: Upgraded, tell: Sender<Told>, size: usize) {
-    let told = read_all(&mut upgraded).await;
+async fn ends_second(mut upgraded: Upgraded, sender: Sender<Outcome>, size: usize) {
+    let outcome = read_all(&mut upgraded).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     upgraded.write_all(&vec![b'a'; size]).await.expect("the peer reads");
     upgraded.shutdown().await.expect("it is open");
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let _ = tell.send(told);
+    let _ = sender.send(outcome);
 }
 
 /// Writes all that it has to say, and is done.
-async fn leaves(mut upgraded: Upgraded, tell: Sender<Told>, size: usize) {
+async fn leaves(mut upgraded: Upgraded, sender: Sender<Outcome>, size: usize) {
     upgraded.write_all(&vec![b'a'; size]).await.expect("the peer reads");
     upgraded.shutdown().await.expect("it is open");
-    let _ = tell.send(Ok(0));
+    let _ = sender.send(Ok(0));
 }
 
 /// Reads until the peer is cut off, and says how much came.
-async fn is_cut_off(mut upgraded: Upgraded, tell: Sender<Told>) {
+async fn is_cut_off(mut upgraded: Upgraded, sender: Sender<Outcome>) {
     let mut all = Vec::new();
-    let told = upgraded.read_to_end(&mut all).await;
+    let outcome = upgraded.read_to_end(&mut all).await;
     upgraded.write_all(&vec![b'a'; all.len()]).await.expect("the peer reads");
     upgraded.shutdown().await.expect("it is open");
-    let _ = tell.send(told.map_err(|error| error.kind()));
+    let _ = sender.send(outcome.map_err(|error| error.kind()));
 }
 
-async fn read_all(upgraded: &mut Upgraded) -> Told {
+async fn read_all(upgraded: &mut Upgraded) -> Outcome {
     let mut piece = vec![0; 10_000];
     let mut count = 0;
     loop {
@@ -232,7 +232,7 @@ async fn read_all(upgraded: &mut Upgraded) -> Told {
 }
 
 /// Reads to the end of what the server sends.
-fn heard(wire: &mut dyn Wire) -> usize {
+fn received(wire: &mut dyn Wire) -> usize {
     let mut all = Vec::new();
     wire.read_to_end(&mut all).expect("an orderly end");
     assert!(all.iter().all(|&byte| byte == b'a'));
@@ -252,8 +252,8 @@ on_each_transport! {
                 upgrade(&mut wire, "/cut-off");
                 wire.write_all(&vec![b'b'; size]).expect("it is open");
                 wire.0.stream.shutdown(Shutdown::Write).expect("it is open");
-                assert_eq!(heard(&mut wire), size, "it may answer");
-                assert_eq!(served.told(), Err(ErrorKind::UnexpectedEof));
+                assert_eq!(received(&mut wire), size, "it may answer");
+                assert_eq!(served.outcome(), Err(ErrorKind::UnexpectedEof));
             }
         }
         served.eventually_none_is_open();
@@ -266,13 +266,13 @@ on_each_transport! {
         let served = Served::start(transport, Limits::default());
         for size in [0, 5, LARGE] {
             served.each(&format!("/ends-first/{size}"), |name, wire| {
-                assert_eq!(heard(wire), size, "{name}");
+                assert_eq!(received(wire), size, "{name}");
                 thread::sleep(Duration::from_millis(20));
                 for _ in 0..3 {
                     wire.write_all(&vec![b'b'; LARGE / 3]).unwrap_or_else(|error| panic!("{name}: {error}"));
                 }
                 wire.finish().expect("it is open");
-                assert_eq!(served.told(), Ok(LARGE), "{name}");
+                assert_eq!(served.outcome(), Ok(LARGE), "{name}");
             });
         }
         served.eventually_none_is_open();
@@ -287,8 +287,8 @@ on_each_transport! {
             served.each(&format!("/ends-second/{size}"), |name, wire| {
                 wire.write_all(&vec![b'b'; LARGE]).expect("it is open");
                 wire.finish().expect("it is open");
-                assert_eq!(heard(wire), size, "{name}");
-                assert_eq!(served.told(), Ok(LARGE), "{name}");
+                assert_eq!(received(wire), size, "{name}");
+                assert_eq!(served.outcome(), Ok(LARGE), "{name}");
             });
         }
         served.eventually_none_is_open();
@@ -301,13 +301,13 @@ on_each_transport! {
         let served = Served::start(transport, Limits::default());
         served.each(&format!("/leaves/{LARGE}"), |name, wire| {
             let mut count = 0;
-            while served.told.try_recv().is_err() {
+            while served.outcome.try_recv().is_err() {
                 wire.read_exact(&mut [0; 1000]).expect("it is open");
                 count += 1000;
             }
             wire.finish().expect("it is open");
             thread::sleep(Duration::from_millis(50));
-            assert_eq!(count + heard(wire), LARGE, "{name}");
+            assert_eq!(count + received(wire), LARGE, "{name}");
         });
         served.eventually_none_is_open();
     }
@@ -317,21 +317,21 @@ on_each_transport! {
         let half_closed_timeout = Duration::from_millis(300);
         let served = Served::start(transport, Limits { half_closed_timeout, ..Limits::default() });
         served.each("/ends-first/5", |name, wire| {
-            assert_eq!(heard(wire), 5, "{name}");
+            assert_eq!(received(wire), 5, "{name}");
             for _ in 0..6 {
                 thread::sleep(half_closed_timeout / 3);
                 wire.write_all(b"b").unwrap_or_else(|error| panic!("{name}: {error}"));
             }
             wire.finish().expect("it is open");
-            assert_eq!(served.told(), Ok(6), "{name}");
+            assert_eq!(served.outcome(), Ok(6), "{name}");
         });
         served.eventually_none_is_open();
         let ends = "http_timeouts_total{kind=\"half_closed\"}";
         assert_eq!(served.value(ends), 0);
         let begun = Instant::now();
         served.each("/ends-first/5", |name, wire| {
-            assert_eq!(heard(wire), 5, "{name}");
-            assert_eq!(served.told.recv_timeout(2 * half_closed_timeout).ok(), None, "{name}: it was dropped");
+            assert_eq!(received(wire), 5, "{name}");
+            assert_eq!(served.outcome.recv_timeout(2 * half_closed_timeout).ok(), None, "{name}: it was dropped");
         });
         served.eventually_none_is_open();
         assert!(begun.elapsed() >= half_closed_timeout);
@@ -344,17 +344,17 @@ on_each_transport! {
         with_client(served.running.address(), async |client| {
             for size in [0, 5, LARGE] {
                 let mut socket = open(&client, &format!("/ends-first/{size}")).await;
-                assert_eq!(hear(&mut socket).await, Ok(size));
+                assert_eq!(receive(&mut socket).await, Ok(size));
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 socket.send(vec![b'b'; LARGE]).await;
                 socket.end();
-                assert_eq!(served.told_beside().await, Ok(LARGE));
+                assert_eq!(served.outcome_async().await, Ok(LARGE));
 
                 let mut socket = open(&client, &format!("/ends-second/{size}")).await;
                 socket.send(vec![b'b'; LARGE]).await;
                 socket.end();
-                assert_eq!(hear(&mut socket).await, Ok(size));
-                assert_eq!(served.told_beside().await, Ok(LARGE));
+                assert_eq!(receive(&mut socket).await, Ok(size));
+                assert_eq!(served.outcome_async().await, Ok(LARGE));
             }
         });
         served.eventually_none_is_open();
@@ -367,7 +367,7 @@ on_each_transport! {
         let served = Served::start(transport, Limits { half_closed_timeout, ..Limits::default() });
         with_client(served.running.address(), async |client| {
             let mut socket = open(&client, "/ends-first/5").await;
-            assert_eq!(hear(&mut socket).await, Ok(5));
+            assert_eq!(receive(&mut socket).await, Ok(5));
             for _ in 0..6 {
                 tokio::time::sleep(half_closed_timeout / 3).await;
                 socket.send(b"b".to_vec()).await;
@@ -375,9 +375,9 @@ on_each_transport! {
             let reset = poll_fn(|context| socket.sender.poll_reset(context)).await;
             assert_eq!(reset.expect("a reset"), Reason::CANCEL);
             let mut socket = open(&client, "/ends-first/5").await;
-            assert_eq!(hear(&mut socket).await, Ok(5));
+            assert_eq!(receive(&mut socket).await, Ok(5));
             socket.end();
-            assert_eq!(served.told_beside().await, Ok(0));
+            assert_eq!(served.outcome_async().await, Ok(0));
         });
         assert_eq!(served.value("http_timeouts_total{kind=\"half_closed\"}"), 1);
     }
@@ -388,7 +388,7 @@ async fn open(client: &crate::tunnel::Client, path: &str) -> crate::tunnel::Sock
 }
 
 /// Reads to the end of what the server sends on a stream, or until it resets it.
-async fn hear(socket: &mut crate::tunnel::Socket) -> Result<usize, Reason> {
+async fn receive(socket: &mut crate::tunnel::Socket) -> Result<usize, Reason> {
     let mut count = 0;
     while let Some(piece) = socket.receiver.data().await {
         let piece = piece.map_err(|error| error.reason().expect("a reset"))?;

@@ -37,16 +37,16 @@ on_each_transport! {
         let asked = |accept: Option<Accept>| if accept.is_some() { "asked" } else { "any" };
         let router = Router::new().get("/", choose).get("/greet", greet).get("/asked", asked);
         let server = start(router, transport);
-        let said = |path: &str, fields: &[&str]| ask(server.address(), path, fields).content;
-        assert_eq!(said("/", &[]), "application/json");
-        assert_eq!(said("/", &["Accept: text/html, */*;q=0.1"]), "text/html");
-        assert_eq!(said("/", &["Accept: image/png", "Accept: text/*;q=0.2"]), "text/html");
+        let content_of = |path: &str, fields: &[&str]| ask(server.address(), path, fields).content;
+        assert_eq!(content_of("/", &[]), "application/json");
+        assert_eq!(content_of("/", &["Accept: text/html, */*;q=0.1"]), "text/html");
+        assert_eq!(content_of("/", &["Accept: image/png", "Accept: text/*;q=0.2"]), "text/html");
         let refused = ask(server.address(), "/", &["Accept: image/png"]);
         assert_eq!(refused.status, 406);
         assert!(refused.content.contains("there are application/json, text/html"));
-        assert_eq!(said("/greet", &["Accept-Language: de-AT, de;q=0.5"]), "de");
-        assert_eq!(said("/greet", &["Accept-Language: fr"]), "none");
-        assert_eq!([said("/asked", &[]), said("/asked", &["Accept: x"])], ["any", "asked"]);
+        assert_eq!(content_of("/greet", &["Accept-Language: de-AT, de;q=0.5"]), "de");
+        assert_eq!(content_of("/greet", &["Accept-Language: fr"]), "none");
+        assert_eq!([content_of("/asked", &[]), content_of("/asked", &["Accept: x"])], ["any", "asked"]);
     }
 
     /// Purpose: a field is read and written as its type; one that is missing or malformed is the client's fault, and
@@ -109,7 +109,7 @@ on_each_transport! {
                 .get("/hidden", |jar: PrivateCookies| jar.get("user").map(|user| user.value().to_owned()))
         };
         let server = start(routes(Key::from(&[7; 64])), transport);
-        let stranger = start(routes(Key::from(&[8; 64])), transport);
+        let other_server = start(routes(Key::from(&[8; 64])), transport);
         for (make, read) in [("/sign", "/signed"), ("/hide", "/hidden")] {
             let made = cookie(&ask(server.address(), make, &[]));
             assert_eq!(made.contains("ann"), make == "/sign", "{made}");
@@ -121,7 +121,7 @@ on_each_transport! {
             for forged in [changed.as_str(), "Cookie: user=ann", "Cookie: user="] {
                 assert_eq!(ask(server.address(), read, &[forged]).status, 404, "{forged}");
             }
-            assert_eq!(ask(stranger.address(), read, &[&made]).status, 404, "another key");
+            assert_eq!(ask(other_server.address(), read, &[&made]).status, 404, "another key");
             let renamed = made.replace("user=", "admin=");
             let other = format!("{read}-admin");
             assert_eq!(ask(server.address(), &other, &[&renamed]).status, 404, "another name");

@@ -92,7 +92,7 @@ fn upload(client: &mut SendRequest<Bytes>, length: usize) -> ResponseFuture {
     answer
 }
 
-async fn told(answer: ResponseFuture) -> (u16, String) {
+async fn answered(answer: ResponseFuture) -> (u16, String) {
     let (head, mut body) = answer.await.expect("it answers").into_parts();
     let mut content = Vec::new();
     while let Some(piece) = body.data().await {
@@ -117,10 +117,10 @@ on_each_transport! {
             served.until("the second is refused", |it| it.refused() == 1).await;
             assert!(served.held() <= 500_000, "{}", served.held());
             served.gate.add_permits(8);
-            assert_eq!(told(answer).await, (200, "250000".into()));
-            let (status, _) = told(refused).await;
+            assert_eq!(answered(answer).await, (200, "250000".into()));
+            let (status, _) = answered(refused).await;
             assert_eq!(status, 503);
-            assert_eq!(told(upload(&mut second, 100_000)).await, (200, "100000".into()));
+            assert_eq!(answered(upload(&mut second, 100_000)).await, (200, "100000".into()));
             served.until("nothing is held", |it| it.held() == 0).await;
         });
     }
@@ -152,8 +152,8 @@ on_each_transport! {
             assert!(begun.elapsed() < HANG, "{} held", served.held());
             thread::sleep(Duration::from_millis(5));
         }
-        let mut heard = vec![0; 4096];
-        let length = stream.read(&mut heard).expect("it is open");
+        let mut received = vec![0; 4096];
+        let length = stream.read(&mut received).expect("it is open");
         assert!(length > 0);
         while served.held() != 0 {
             assert!(begun.elapsed() < HANG, "{} held", served.held());

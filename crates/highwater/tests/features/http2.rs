@@ -258,14 +258,14 @@ on_each_transport! {
     /// Purpose: the path of each stream is rewritten before its route is found, and each has an id of its own, whether its
     /// content comes at once or not.
     fn rewrites_and_ids(transport) {
-        let said = |uri: Uri, OriginalUri(sent): OriginalUri, RequestId(id): RequestId, content: Bytes| {
+        let describe = |uri: Uri, OriginalUri(sent): OriginalUri, RequestId(id): RequestId, content: Bytes| {
             format!("{} {} {} {id}", uri.path(), sent.path(), content.len())
         };
         let app = Router::new()
             .layer(request_id())
             .rewrite_prefix("/v1", "/api")
-            .get("/api/a", said)
-            .post("/api/b", said);
+            .get("/api/a", describe)
+            .post("/api/b", describe);
         let server = start(app, transport);
         let answers = with_client(&server, async |client| {
             let (got, posted) = tokio::join!(get(&client, "/v1/a"), post(&client, "/v1/b", 70_000));

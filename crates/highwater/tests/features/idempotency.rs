@@ -177,7 +177,7 @@ fn while_it_runs() {
     assert_eq!(refusal(&again), refused(409, "idempotency_under_way"));
     assert_eq!(again.header("retry-after"), Some("1"));
     service.client.advance(Duration::from_secs(10));
-    assert!(first.heard().ends_with(b"\r\n\r\n1"));
+    assert!(first.received().ends_with(b"\r\n\r\n1"));
     let after = service.post("/slow", "k", "");
     assert_eq!((after.text(), after.header("idempotent-replayed")), ("1", Some("true")));
 }

@@ -39,11 +39,11 @@ on_each_transport! {
     /// answer is dropped, and the task learns that its body is incomplete. Once, it waited, and then got the body of the next
     /// request on the connection, which may be another client's behind a proxy.
     fn a_body_ends_with_the_answer(transport) {
-        let (told, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let keep = move |body: BodyStream| {
-            let told = told.clone();
+            let sender = sender.clone();
             tokio::task::spawn_local(async move {
-                let _ = told.send(read_all(body).await);
+                let _ = sender.send(read_all(body).await);
             });
             StatusCode::ACCEPTED
         };
@@ -61,7 +61,7 @@ on_each_transport! {
         thread::sleep(Duration::from_millis(20));
         stream.write_all(b"second").expect("open");
         assert_eq!(answer(&mut stream, &mut answers).content, "later");
-        let read = heard.recv_timeout(HANG).expect("it does not wait for ever");
+        let read = receiver.recv_timeout(HANG).expect("it does not wait for ever");
         assert!(read.is_err(), "{read:?}");
     }
 }

@@ -17,9 +17,9 @@ use crate::served::{HANG, config};
 use crate::transports::on_each_transport;
 
 fn router() -> Router {
-    let tell = |body: Bytes| told(&body);
+    let handler = |body: Bytes| summary(&body);
     let large = || Bytes::from(content(LARGE));
-    Router::new().get("/", || "next").post("/", tell.body_max(8 << 20)).get("/large", large)
+    Router::new().get("/", || "next").post("/", handler.body_max(8 << 20)).get("/large", large)
 }
 
 /// More than the kernel's buffers of both sides hold.
@@ -63,7 +63,7 @@ fn head(len: usize) -> Vec<u8> {
     format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\n\r\n").into_bytes()
 }
 
-fn told(content: &[u8]) -> String {
+fn summary(content: &[u8]) -> String {
     format!("{} {:x}", content.len(), sum(content))
 }
 
@@ -172,7 +172,7 @@ on_each_transport! {
                 let rest = bytes.split_off(bytes.len() - NEXT.len() + behind);
                 client.send(&bytes);
                 let answer = client.answer();
-                assert_eq!((answer.status, answer.content), (200, told(&body)), "{len} bytes");
+                assert_eq!((answer.status, answer.content), (200, summary(&body)), "{len} bytes");
                 client.send(&rest);
                 assert_eq!(client.answer().content, "next", "behind {len} bytes");
             }
@@ -218,7 +218,7 @@ on_each_transport! {
                     thread::sleep(Duration::from_micros(200));
                 }
             }
-            assert_eq!(client.answer().content, told(&body), "round {round}");
+            assert_eq!(client.answer().content, summary(&body), "round {round}");
             assert_eq!(client.answer().content, "next", "round {round}");
         }
     }
@@ -236,7 +236,7 @@ on_each_transport! {
             slow.send(piece);
             thread::sleep(Duration::from_millis(100));
         }
-        assert_eq!(slow.answer().content, told(&body));
+        assert_eq!(slow.answer().content, summary(&body));
         assert!(begun.elapsed() > Duration::from_millis(1000), "that was no slow client");
 
         for sent in [0, 1, 50_000, 199_999] {
@@ -275,7 +275,7 @@ on_each_transport! {
         let body = content(3 << 20);
         client.send(&head(body.len()));
         client.send(&body);
-        assert_eq!(client.answer().content, told(&body));
+        assert_eq!(client.answer().content, summary(&body));
         served.until_held(|bytes| bytes == 0);
     }
 
@@ -302,7 +302,7 @@ on_each_transport! {
         second.stream.set_read_timeout(Some(HANG)).expect("it is open");
         assert_eq!(second.answer().status, 503);
         first.send(&body[1_000_000..]);
-        assert_eq!(first.answer().content, told(&body));
+        assert_eq!(first.answer().content, summary(&body));
         drop(second);
         served.until_held(|bytes| bytes == 0);
     }
@@ -320,7 +320,7 @@ on_each_transport! {
         client.send(&body[400_000..]);
         let answer = client.answer();
         assert_eq!(answer.field("connection"), Some("close"));
-        assert_eq!((answer.status, answer.content), (200, told(&body)));
+        assert_eq!((answer.status, answer.content), (200, summary(&body)));
         stopping.join().expect("no panic").expect("it drains");
     }
 }

@@ -295,7 +295,7 @@ fn refusals_are_covered() {
     let client = Client::new(router);
     let mut first = client.connect();
     first.send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(first.heard(), b"");
+    assert_eq!(first.received(), b"");
     let refused = get(&client, "/x", SHOP);
     assert_eq!(refused.status, 503);
     assert!(refused.header("retry-after").is_some());
@@ -362,16 +362,16 @@ fn refusals_for_memory_have_the_shape_of_their_route() {
         ..highwater::ServerConfig::default()
     };
     let client = highwater::testing::Setup::new(router).config(config).start();
-    let heard = |path: &str| {
+    let received = |path: &str| {
         let mut connection = client.connect();
         let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\nOrigin: {SHOP}\r\n");
         connection.send(format!("{head}Content-Length: 4000\r\n\r\n"));
         connection.send("x".repeat(2000));
-        String::from_utf8_lossy(connection.heard()).into_owned()
+        String::from_utf8_lossy(connection.received()).into_owned()
     };
-    let inside = heard("/in/files");
+    let inside = received("/in/files");
     assert!(inside.starts_with("HTTP/1.1 503 ") && inside.ends_with("<overloaded>"), "{inside}");
     assert!(inside.contains(&format!("access-control-allow-origin: {SHOP}")), "{inside}");
-    let plain = heard("/plain/files");
+    let plain = received("/plain/files");
     assert!(plain.starts_with("HTTP/1.1 503 ") && plain.ends_with("[overloaded]"), "{plain}");
 }

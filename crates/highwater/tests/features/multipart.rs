@@ -17,16 +17,16 @@ const LIMITS: MultipartLimits =
 
 async fn list(form: Multipart) -> Result<Json<Vec<Value>>, Error> {
     let mut form = form.limits(LIMITS);
-    let mut told = Vec::new();
+    let mut summaries = Vec::new();
     while let Some(part) = form.next_part().await? {
         let (name, file, kind) = (
             part.name().to_owned(),
             part.file_name().map(str::to_owned),
             part.content_type().map(str::to_owned),
         );
-        told.push(json!([name, file, kind, part.bytes().await?.len()]));
+        summaries.push(json!([name, file, kind, part.bytes().await?.len()]));
     }
-    Ok(Json(told))
+    Ok(Json(summaries))
 }
 
 /// Reads no part: all are skipped, and count all the same.

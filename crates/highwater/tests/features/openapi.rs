@@ -175,13 +175,13 @@ fn the_server_does_what_the_document_says() {
     let calls = document.calls();
     assert_eq!(calls.len(), 12);
     let check = |call: &Call, answer: &Answer| {
-        let told = document.check(
+        let checked = document.check(
             call,
             answer.status.as_u16(),
             answer.header("content-type"),
             &answer.body,
         );
-        told.unwrap_or_else(|problem| panic!("{problem}"));
+        checked.unwrap_or_else(|problem| panic!("{problem}"));
         answer.status.as_u16()
     };
     let mut seen = Vec::new();

@@ -42,7 +42,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 
 /// Sends `bytes`, and returns the answer; `None` if the connection is reset or closed instead.
 fn ask(stream: &mut (impl Read + Write), bytes: &[u8]) -> Option<Answer> {
-    let (mut answers, mut heard) = (Answers::default(), Vec::new());
+    let (mut answers, mut received) = (Answers::default(), Vec::new());
     let ended = |error: &std::io::Error| {
         matches!(
             error.kind(),
@@ -54,7 +54,7 @@ fn ask(stream: &mut (impl Read + Write), bytes: &[u8]) -> Option<Answer> {
         sent => sent.expect("it is open"),
     }
     loop {
-        if let Some(answer) = answers.next(&mut heard) {
+        if let Some(answer) = answers.next(&mut received) {
             return Some(answer);
         }
         let mut piece = [0; 4096];
@@ -64,7 +64,7 @@ fn ask(stream: &mut (impl Read + Write), bytes: &[u8]) -> Option<Answer> {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             read => match read.expect("it does not hang") {
                 0 => return None,
-                length => heard.extend_from_slice(&piece[..length]),
+                length => received.extend_from_slice(&piece[..length]),
             },
         }
     }
@@ -74,7 +74,7 @@ fn is_served(stream: &mut (impl Read + Write), bytes: &[u8]) -> bool {
     ask(stream, bytes).is_some_and(|answer| answer.content == "Hello")
 }
 
-/// Whether a new connection is served. One that is reset may hear of it before it has sent anything.
+/// Whether a new connection is served. One that is reset may notice before it has sent anything.
 fn comes_in(address: SocketAddr) -> bool {
     match TcpStream::connect_timeout(&address, HANG) {
         Ok(mut stream) => {

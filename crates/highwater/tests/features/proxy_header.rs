@@ -83,9 +83,9 @@ fn try_connect(address: SocketAddr) -> io::Result<TcpStream> {
 
 /// The next answer.
 fn answer(stream: &mut impl Read) -> Answer {
-    let (mut answers, mut heard) = (Answers::default(), Vec::new());
+    let (mut answers, mut received) = (Answers::default(), Vec::new());
     loop {
-        if let Some(answer) = answers.next(&mut heard) {
+        if let Some(answer) = answers.next(&mut received) {
             return answer;
         }
         let mut piece = [0; 4096];
@@ -95,7 +95,7 @@ fn answer(stream: &mut impl Read) -> Answer {
             read => read.expect("it is open"),
         };
         assert_ne!(length, 0, "it has closed");
-        heard.extend_from_slice(&piece[..length]);
+        received.extend_from_slice(&piece[..length]);
     }
 }
 
@@ -111,9 +111,9 @@ fn refused(metrics: &Metrics, reason: &str) -> u64 {
 fn end(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = try_connect(address)?;
     stream.write_all(bytes)?;
-    let mut heard = Vec::new();
-    stream.read_to_end(&mut heard)?;
-    Ok(heard)
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received)?;
+    Ok(received)
 }
 
 fn is_reset(ended: &io::Result<Vec<u8>>) -> bool {

@@ -91,10 +91,10 @@ on_each_transport! {
             // The address that a stranger claims counts for nothing.
             let served = get("/address", &["X-Forwarded-For: 192.0.2.1"]);
             assert_eq!((served.status, served.field("ratelimit-policy")), (200, Some("\"hourly\";q=3;w=3600")));
-            let (said, seconds) = served.field("ratelimit").and_then(|s| s.rsplit_once('=')).expect("its state");
+            let (limit_state, seconds) = served.field("ratelimit").and_then(|s| s.rsplit_once('=')).expect("its state");
             let (expected, most) = left.rsplit_once('=').expect("a time");
             let (seconds, most): (u64, u64) = (seconds.parse().expect("a number"), most.parse().expect("a number"));
-            assert!(said == expected && seconds <= most && seconds > most - 600, "{said} {seconds}");
+            assert!(limit_state == expected && seconds <= most && seconds > most - 600, "{limit_state} {seconds}");
         }
         let refused = get("/address", &[]);
         assert_eq!(refused.status, 429);
@@ -262,7 +262,7 @@ fn set_up_wrongly() {
 struct Sink(Arc<Mutex<Vec<String>>>);
 
 impl Sink {
-    fn say(&self, what: &str, write: impl FnOnce(&mut dyn Visit)) {
+    fn record_values(&self, what: &str, write: impl FnOnce(&mut dyn Visit)) {
         let mut text = Text(what.to_owned());
         write(&mut text);
         self.0.lock().expect("no test panics").push(text.0);
@@ -287,26 +287,26 @@ impl Subscriber for Sink {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        self.say("span", |text| span.record(text));
+        self.record_values("span", |text| span.record(text));
         Id::from_u64(1)
     }
 
     fn record(&self, _: &Id, values: &Record<'_>) {
-        self.say("record", |text| values.record(text));
+        self.record_values("record", |text| values.record(text));
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        self.say("event", |text| event.record(text));
+        self.record_values("event", |text| event.record(text));
     }
 
     fn enter(&self, _: &Id) {
-        self.say("enter", |_| {});
+        self.record_values("enter", |_| {});
     }
 
     fn exit(&self, _: &Id) {
-        self.say("exit", |_| {});
+        self.record_values("exit", |_| {});
     }
 }
 

@@ -84,7 +84,7 @@ on_each_transport! {
     /// Purpose: an id counts if it comes from whom it may come, and is fit for a log; fixed answers have one, too.
     fn who_may_send_one(transport) {
         let router = || Router::new().get("/", |RequestId(id): RequestId| id).get("/fixed", fixed("fixed"));
-        let told = |layer, fields: &str| {
+        let id_of = |layer, fields: &str| {
             let server = start(router().layer(layer), transport);
             let fixed = ask(server.address(), "GET /fixed", fields, "");
             let made = ask(server.address(), "GET /", fields, "");
@@ -95,13 +95,13 @@ on_each_transport! {
         };
         let here = || request_id().sent_by("127.0.0.0/8".parse().expect("a network"));
         let sent = "X-Request-Id: r-7\r\n";
-        assert_eq!(told(here(), sent), "r-7");
-        assert_eq!(told(request_id().sent_by_anybody(), sent), "r-7");
-        assert_eq!(told(here(), "").len(), 16);
-        assert_eq!(told(here(), "X-Request-Id: a b\r\n").len(), 16, "a space would spoil a line");
-        assert_eq!(told(here(), &format!("X-Request-Id: {}\r\n", "x".repeat(129))).len(), 16);
+        assert_eq!(id_of(here(), sent), "r-7");
+        assert_eq!(id_of(request_id().sent_by_anybody(), sent), "r-7");
+        assert_eq!(id_of(here(), "").len(), 16);
+        assert_eq!(id_of(here(), "X-Request-Id: a b\r\n").len(), 16, "a space would spoil a line");
+        assert_eq!(id_of(here(), &format!("X-Request-Id: {}\r\n", "x".repeat(129))).len(), 16);
         let elsewhere = request_id().sent_by("10.0.0.0/8".parse().expect("a network"));
-        assert_eq!(told(elsewhere, sent).len(), 16, "not from there");
+        assert_eq!(id_of(elsewhere, sent).len(), 16, "not from there");
     }
 }
 
@@ -126,8 +126,8 @@ fn set_up_wrongly() {
 /// Purpose: requests that wait for their turn, and are refused in it, keep their ids: none is made twice.
 #[test]
 fn one_id_from_begin_to_end() {
-    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let ends = std::sync::Arc::clone(&told);
+    let logged = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let ends = std::sync::Arc::clone(&logged);
     let end = move |request: &Request<'_>, _: &highwater::layer::Ended| {
         ends.lock().expect("no test panics").push(request.id().map(str::to_owned));
     };
@@ -142,9 +142,9 @@ fn one_id_from_begin_to_end() {
     for piece in ["POST / HTTP/1.1\r\nHost: h\r\nContent-Le", "ngth: 4\r\n\r\nab", "cd"] {
         connection.send(piece);
     }
-    let heard = String::from_utf8(connection.heard().to_vec()).expect("text");
-    let told = told.lock().expect("no test panics").clone();
-    let [Some(id)] = &told[..] else { panic!("{told:?}") };
-    assert!(heard.ends_with(&format!("{id} 4")), "{heard}");
-    assert!(heard.contains(&format!("x-request-id: {id}\r\n")), "{heard}");
+    let received = String::from_utf8(connection.received().to_vec()).expect("text");
+    let logged = logged.lock().expect("no test panics").clone();
+    let [Some(id)] = &logged[..] else { panic!("{logged:?}") };
+    assert!(received.ends_with(&format!("{id} 4")), "{received}");
+    assert!(received.contains(&format!("x-request-id: {id}\r\n")), "{received}");
 }

@@ -47,14 +47,14 @@ on_each_transport! {
             .get("/v1/{id}", seen)
             .get("/", seen);
         let server = start(router, transport);
-        let said = |target: &str| ask(server.address(), "GET", target).content;
-        assert_eq!(said("/v1"), "GET /api /api /v1");
-        assert_eq!(said("/v1/7?a=/v1"), "GET /api/7?a=/v1 /api/{id} /v1/7?a=/v1");
-        assert_eq!(said("/api/7"), "GET /v1/7 /v1/{id} /api/7");
-        assert_eq!(said("/v1/a%2Fb/parts/9"), "a/b 9");
-        assert_eq!(said("/strip/this?q"), "GET /?q / /strip/this?q");
-        assert_eq!(said("/strip/this/"), "GET / / /strip/this/");
-        assert_eq!(said("http://h/v1/7"), "GET /api/7 /api/{id} http://h/v1/7");
+        let content_of = |target: &str| ask(server.address(), "GET", target).content;
+        assert_eq!(content_of("/v1"), "GET /api /api /v1");
+        assert_eq!(content_of("/v1/7?a=/v1"), "GET /api/7?a=/v1 /api/{id} /v1/7?a=/v1");
+        assert_eq!(content_of("/api/7"), "GET /v1/7 /v1/{id} /api/7");
+        assert_eq!(content_of("/v1/a%2Fb/parts/9"), "a/b 9");
+        assert_eq!(content_of("/strip/this?q"), "GET /?q / /strip/this?q");
+        assert_eq!(content_of("/strip/this/"), "GET / / /strip/this/");
+        assert_eq!(content_of("http://h/v1/7"), "GET /api/7 /api/{id} http://h/v1/7");
         for (method, target, status) in [
             ("GET", "/v12", 404),
             ("GET", "/v1/", 404),
@@ -92,18 +92,18 @@ on_each_transport! {
             .get("/shop/{*rest}", seen)
             .post("/posted", |uri: Uri, content: Bytes| format!("{uri} {}", content.len()));
         let server = start(router, transport);
-        let heard = |target: &str, host: &str| ask_at(server.address(), "GET", target, host);
-        assert_eq!(heard("/", "h").content, "GET / / /");
-        assert_eq!(heard("/a?b", "shop.example").content, "GET /shop/a?b /shop/{*rest} /a?b");
+        let answer_to = |target: &str, host: &str| ask_at(server.address(), "GET", target, host);
+        assert_eq!(answer_to("/", "h").content, "GET / / /");
+        assert_eq!(answer_to("/a?b", "shop.example").content, "GET /shop/a?b /shop/{*rest} /a?b");
         for bad in ["/bad?", "/bad?*", "/bad?a", "/bad?/a%20b", "/bad?/a\\b", "/long"] {
-            let answer = heard(bad, "h");
+            let answer = answer_to(bad, "h");
             assert_eq!(answer.status, 400, "{bad}: {}", answer.content);
             assert!(answer.content.contains("invalid_path"), "{bad}: {}", answer.content);
         }
-        let failed = heard("/panics", "h");
+        let failed = answer_to("/panics", "h");
         assert_eq!(failed.status, 500);
         assert_eq!(failed.field("x-request-id").map(str::len), Some(16), "it can be found in the log");
-        assert_eq!(heard("/", "h").status, 200, "the worker goes on");
+        assert_eq!(answer_to("/", "h").status, 200, "the worker goes on");
 
         let before = calls.load(SeqCst);
         let mut stream = TcpStream::connect(server.address()).expect("it listens");

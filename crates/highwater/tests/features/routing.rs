@@ -31,12 +31,12 @@ on_each_transport! {
             .route("/rest", any(|| "any").get(|| "get"))
             .route("/search", on(&[query, Method::POST], async || "found"));
         let server = start(router, transport);
-        let said = |method: &str, path: &str| ask(server.address(), method, path).content;
-        assert_eq!([said("GET", "/todos"), said("POST", "/todos")], ["all", "created"]);
-        assert_eq!([said("DELETE", "/todos"), said("GET", "/todos/7")], ["none left", "7"]);
-        assert_eq!([said("PUT", "/todos/7"), said("GET", "/rest")], ["replaced", "get"]);
-        assert_eq!([said("PATCH", "/rest"), said("BREW", "/rest")], ["any", "any"]);
-        assert_eq!([said("QUERY", "/search"), said("POST", "/search")], ["found", "found"]);
+        let content_of = |method: &str, path: &str| ask(server.address(), method, path).content;
+        assert_eq!([content_of("GET", "/todos"), content_of("POST", "/todos")], ["all", "created"]);
+        assert_eq!([content_of("DELETE", "/todos"), content_of("GET", "/todos/7")], ["none left", "7"]);
+        assert_eq!([content_of("PUT", "/todos/7"), content_of("GET", "/rest")], ["replaced", "get"]);
+        assert_eq!([content_of("PATCH", "/rest"), content_of("BREW", "/rest")], ["any", "any"]);
+        assert_eq!([content_of("QUERY", "/search"), content_of("POST", "/search")], ["found", "found"]);
         let wrong = ask(server.address(), "PATCH", "/todos");
         let allowed = "GET, HEAD, POST, DELETE, OPTIONS";
         assert_eq!((wrong.status, wrong.field("allow")), (405, Some(allowed)));
@@ -58,20 +58,20 @@ on_each_transport! {
             .nest("/own", own)
             .fallback(lost);
         let server = start(router, transport);
-        let heard = |method: &str, path: &str| ask(server.address(), method, path);
+        let answer_to = |method: &str, path: &str| ask(server.address(), method, path);
         for method in ["GET", "POST", "BREW"] {
-            let answer = heard(method, "/nowhere/at%20all?x");
+            let answer = answer_to(method, "/nowhere/at%20all?x");
             assert_eq!(answer.status, 404);
             assert!(answer.content.contains("nothing at /nowhere/at%20all (/{*rest})"), "{method}");
         }
-        let below = heard("GET", "/inherits/y");
+        let below = answer_to("GET", "/inherits/y");
         assert_eq!((below.status, below.field("via")), (404, Some("1.1 inner")));
         assert!(below.content.contains("nothing at /inherits/y (/inherits/{*rest})"));
         for path in ["/own", "/own/", "/own/deep/down"] {
-            assert_eq!((heard("PUT", path).content.as_str(), heard("GET", path).status), ("own", 200));
+            assert_eq!((answer_to("PUT", path).content.as_str(), answer_to("GET", path).status), ("own", 200));
         }
-        assert_eq!((heard("POST", "/a").status, heard("POST", "/own/x").status), (405, 405));
-        assert_eq!((heard("OPTIONS", "*").status, heard("CONNECT", "h:1").status), (204, 501));
+        assert_eq!((answer_to("POST", "/a").status, answer_to("POST", "/own/x").status), (405, 405));
+        assert_eq!((answer_to("OPTIONS", "*").status, answer_to("CONNECT", "h:1").status), (204, 501));
     }
 
     /// Purpose: a slash at the end is another path, a redirect that keeps method and query, or no difference, as the
@@ -104,8 +104,8 @@ on_each_transport! {
         assert_eq!(ask(server.address(), "GET", "/files/x/").content, "x/");
 
         let server = start(routes().trailing_slash(TrailingSlash::Ignore), transport);
-        let said = |path: &str| ask(server.address(), "GET", path).content;
-        assert_eq!([said("/a/"), said("/b/seven"), said("/b/seven/")], ["a", "seven", "seven"]);
+        let content_of = |path: &str| ask(server.address(), "GET", path).content;
+        assert_eq!([content_of("/a/"), content_of("/b/seven"), content_of("/b/seven/")], ["a", "seven", "seven"]);
         assert_eq!(ask(server.address(), "POST", "/a/").status, 405);
     }
 
@@ -118,9 +118,9 @@ on_each_transport! {
                 format!("{version} {id}")
             });
         let server = start(router, transport);
-        let said = |path: &str| ask(server.address(), "GET", path).content;
-        assert_eq!([said("/files/a%20b.json"), said("/files/a.jsons")], ["json a b", "a.jsons"]);
-        assert_eq!(said("/v2/files/77:archive"), "2 77");
+        let content_of = |path: &str| ask(server.address(), "GET", path).content;
+        assert_eq!([content_of("/files/a%20b.json"), content_of("/files/a.jsons")], ["json a b", "a.jsons"]);
+        assert_eq!(content_of("/v2/files/77:archive"), "2 77");
         for (path, status) in [("/v2/files/77", 404), ("/v/files/7:archive", 404), ("/vx/files/7:archive", 400)] {
             assert_eq!(ask(server.address(), "GET", path).status, status, "{path}");
         }
@@ -144,12 +144,12 @@ on_each_transport! {
             .nest("/in", nested)
             .nest("/inherits", Router::new().get("/never", never));
         let server = start(router, transport);
-        let heard = |path: &str| ask(server.address(), "GET", path);
+        let answer_to = |path: &str| ask(server.address(), "GET", path);
         for path in ["/never", "/in/never", "/inherits/never"] {
-            assert_eq!(heard(path).status, 503, "{path}");
+            assert_eq!(answer_to(path).status, 503, "{path}");
         }
         for path in ["/soon", "/in/soon"] {
-            assert_eq!(heard(path).content, "done", "{path}");
+            assert_eq!(answer_to(path).content, "done", "{path}");
         }
     }
 }

@@ -210,9 +210,9 @@ fn handles_work_elsewhere() {
         let handle = taken.recv_timeout(HANG).expect("it was sent");
         std::thread::sleep(Duration::from_millis(200));
         for _ in 0..20 {
-            let (tell, told) = std::sync::mpsc::channel();
-            handle.spawn(async move { tell.send(()) });
-            told.recv_timeout(HANG).expect("the task runs");
+            let (sender, receiver) = std::sync::mpsc::channel();
+            handle.spawn(async move { sender.send(()) });
+            receiver.recv_timeout(HANG).expect("the task runs");
             handle.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
         }
         drop(server);

@@ -170,9 +170,9 @@ fn ends() {
         let mut connection = client.connect();
         connection.send(format!("GET {target} HTTP/1.1\r\nhost: h\r\n\r\n"));
         client.advance(Duration::from_secs(1));
-        let heard = String::from_utf8(connection.heard().to_vec()).expect("it is text");
-        assert!(!is_whole || heard.contains("data: last\n\n"), "{target}: {heard}");
-        assert_eq!(heard.ends_with("0\r\n\r\n"), is_whole, "{target}: {heard}");
+        let received = String::from_utf8(connection.received().to_vec()).expect("it is text");
+        assert!(!is_whole || received.contains("data: last\n\n"), "{target}: {received}");
+        assert_eq!(received.ends_with("0\r\n\r\n"), is_whole, "{target}: {received}");
         assert_eq!(connection.is_reset(), !is_whole, "{target}");
     }
 }

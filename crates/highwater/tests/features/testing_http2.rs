@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use highwater::sse::{Event, Sse};
-use highwater::testing::{Client, Heard, Setup};
+use highwater::testing::{Client, Received, Setup};
 use highwater::websocket::CloseCode;
 use highwater::{
     BodyStream, Bytes, Closed, Handler, HeaderMap, Limits, Method, Path, Router, ServerConfig,
@@ -184,10 +184,12 @@ fn websockets() {
     }
     assert_eq!((client.connections(), connection.streams()), (1, 2));
     client.advance(Duration::from_secs(35));
-    assert!(matches!(socket.heard(), Some(Heard::Ping(_))), "it was silent");
+    assert!(matches!(socket.try_recv_any(), Some(Received::Ping(_))), "it was silent");
     socket.close(CloseCode(4321), "done");
-    assert!(matches!(socket.hear(), Some(Heard::Close(Some(close))) if close.code.0 == 4321));
-    assert_eq!(socket.hear(), None);
+    assert!(
+        matches!(socket.recv_any(), Some(Received::Close(Some(close))) if close.code.0 == 4321)
+    );
+    assert_eq!(socket.recv_any(), None);
     assert!(socket.is_closed() && !socket.is_reset());
     assert_eq!(connection.streams(), 1, "the other one goes on");
     drop(other);
@@ -243,7 +245,9 @@ fn drains() {
     assert_eq!(connection.go_away(), None);
     client.drain();
     assert_eq!(connection.go_away(), Some(0));
-    assert!(matches!(socket.hear(), Some(Heard::Close(Some(close))) if close.code.0 == 1001));
+    assert!(
+        matches!(socket.recv_any(), Some(Received::Close(Some(close))) if close.code.0 == 1001)
+    );
     socket.close(CloseCode::NORMAL, "");
     assert!(!answer.has_come() && !connection.is_closed());
     assert_eq!(answer.response().text(), "slept 5");

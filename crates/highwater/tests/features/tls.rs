@@ -76,28 +76,28 @@ fn reply_to(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 
 /// The content of the answer to `GET /` over HTTP/2, with frames and fields as RFC 9113 and RFC 7541 have them.
 fn content_over_http2(at: &mut Secured) -> Vec<u8> {
-    let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    said.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 0, 0]); // SETTINGS
-    said.extend_from_slice(&[0, 0, 6, 1, 5, 0, 0, 0, 1]); // HEADERS, END_HEADERS and END_STREAM, stream 1
-    said.extend_from_slice(&[0x82, 0x87, 0x84, 0x41, 1, b'h']); // GET, https, /, :authority h
-    at.say(&said).expect("it is open");
-    let (mut heard, mut content) = (Vec::new(), Vec::new());
+    let mut request = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    request.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 0, 0]); // SETTINGS
+    request.extend_from_slice(&[0, 0, 6, 1, 5, 0, 0, 0, 1]); // HEADERS, END_HEADERS and END_STREAM, stream 1
+    request.extend_from_slice(&[0x82, 0x87, 0x84, 0x41, 1, b'h']); // GET, https, /, :authority h
+    at.send(&request).expect("it is open");
+    let (mut received, mut content) = (Vec::new(), Vec::new());
     loop {
         let mut piece = [0; 4096];
         let len =
             rustls::Stream::new(&mut at.tls, &mut at.stream).read(&mut piece).expect("it is open");
-        assert_ne!(len, 0, "it has closed: {heard:?}");
-        heard.extend_from_slice(&piece[..len]);
-        while heard.len() >= 9 {
-            let len = 9 + usize::from(heard[1]) * 256 + usize::from(heard[2]);
-            if heard.len() < len {
+        assert_ne!(len, 0, "it has closed: {received:?}");
+        received.extend_from_slice(&piece[..len]);
+        while received.len() >= 9 {
+            let len = 9 + usize::from(received[1]) * 256 + usize::from(received[2]);
+            if received.len() < len {
                 break;
             }
-            let (kind, flags, stream) = (heard[3], heard[4], heard[8]);
+            let (kind, flags, stream) = (received[3], received[4], received[8]);
             if (kind, stream) == (0, 1) {
-                content.extend_from_slice(&heard[9..len]);
+                content.extend_from_slice(&received[9..len]);
             }
-            heard.drain(..len);
+            received.drain(..len);
             if stream == 1 && flags & 1 != 0 {
                 return content;
             }
@@ -116,15 +116,15 @@ on_each_transport! {
             for _ in 0..3 {
                 assert_eq!(at.ask(GET).expect("it is open").content, "Hello, TLS!");
             }
-            at.say(GET.repeat(20).as_bytes()).expect("it is open");
+            at.send(GET.repeat(20).as_bytes()).expect("it is open");
             for _ in 0..20 {
                 assert_eq!(at.answer().expect("it is open").content, "Hello, TLS!");
             }
             let big = at.ask("GET /big HTTP/1.1\r\nHost: h\r\n\r\n").expect("it is open");
             assert_eq!((big.bytes.len(), big.bytes.iter().all(|&byte| byte == b'x')), (1 << 20, true));
             let head = "POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n";
-            at.say(head.as_bytes()).expect("it is open");
-            at.say(&vec![b'y'; 1_000_000]).expect("it is open");
+            at.send(head.as_bytes()).expect("it is open");
+            at.send(&vec![b'y'; 1_000_000]).expect("it is open");
             assert_eq!(at.answer().expect("it is open").content, "1000000");
             let last = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
             assert_eq!(at.ask(last).expect("it is open").content, "Hello, TLS!");
@@ -319,7 +319,7 @@ on_each_transport! {
         let (authority, running, metrics) = start(transport);
         let mut at = authority.client().connect(running.address(), "localhost").expect("it serves");
         let head = "POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nonly";
-        at.say(head.as_bytes()).expect("it is open");
+        at.send(head.as_bytes()).expect("it is open");
         at.stream.shutdown(std::net::Shutdown::Write).expect("it is open");
         let mut sealed = Vec::new();
         at.stream.read_to_end(&mut sealed).expect("it ends");
@@ -407,8 +407,8 @@ fn renegotiation() {
     let full = "http_tls_handshakes_total{version=\"1.2\",kind=\"full\"}";
     eventually("it has shaken hands", || value(&metrics, full) == 1);
     client.stdin.take().expect("it is piped").write_all(b"R\n").expect("it reads");
-    let said = client.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
-    assert!(said.contains("RENEGOTIATING") && said.contains("no renegotiation"), "{said}");
+    let output = client.wait_with_output().expect("it ends");
+    let output = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.contains("RENEGOTIATING") && output.contains("no renegotiation"), "{output}");
     assert_eq!(value(&metrics, full), 1);
 }

@@ -46,7 +46,7 @@ pub(crate) struct Socket {
 
 /// What the server says.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     Text(String),
     Binary(Vec<u8>),
     Close(Option<u16>),
@@ -199,15 +199,15 @@ impl Socket {
     }
 
     /// What the server says next.
-    pub(crate) async fn hear(&mut self) -> Heard {
+    pub(crate) async fn receive(&mut self) -> Received {
         loop {
             let mut input = &self.input[..];
-            let heard = match self.decoder.next(&mut input).expect("it keeps to RFC 6455") {
+            let received = match self.decoder.next(&mut input).expect("it keeps to RFC 6455") {
                 Some(Event::Message(Kind::Text, bytes)) => {
-                    Some(Heard::Text(String::from_utf8(bytes.to_vec()).expect("it is text")))
+                    Some(Received::Text(String::from_utf8(bytes.to_vec()).expect("it is text")))
                 }
-                Some(Event::Message(_, bytes)) => Some(Heard::Binary(bytes.to_vec())),
-                Some(Event::Close(close)) => Some(Heard::Close(close.map(|close| close.code.0))),
+                Some(Event::Message(_, bytes)) => Some(Received::Binary(bytes.to_vec())),
+                Some(Event::Close(close)) => Some(Received::Close(close.map(|close| close.code.0))),
                 Some(Event::Ping(_) | Event::Pong(_)) => {
                     panic!("nothing is pinged in so short a time")
                 }
@@ -215,8 +215,8 @@ impl Socket {
             };
             let rest = input.len();
             self.input.drain(..self.input.len() - rest);
-            if let Some(heard) = heard {
-                return heard;
+            if let Some(received) = received {
+                return received;
             }
             match self.receiver.data().await {
                 Some(Ok(piece)) => {
@@ -224,8 +224,8 @@ impl Socket {
                     flow.release_capacity(piece.len()).expect("it came");
                     self.input.extend_from_slice(&piece);
                 }
-                Some(Err(error)) => return Heard::Reset(error.reason().expect("a reset")),
-                None => return Heard::End,
+                Some(Err(error)) => return Received::Reset(error.reason().expect("a reset")),
+                None => return Received::End,
             }
         }
     }

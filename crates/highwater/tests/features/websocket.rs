@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use highwater::testing::{Client, Heard, Setup};
+use highwater::testing::{Client, Received, Setup};
 use highwater::websocket::{
     Broadcast, CloseCode, End, Message, SlowClient, TrySendError, WebSocketSender,
 };
@@ -31,8 +31,8 @@ fn client() -> Client {
 #[track_caller]
 fn close_code(socket: &mut highwater::testing::WebSocket<'_>) -> Option<u16> {
     loop {
-        match socket.hear() {
-            Some(Heard::Close(close)) => return close.map(|close| close.code.0),
+        match socket.recv_any() {
+            Some(Received::Close(close)) => return close.map(|close| close.code.0),
             Some(_) => {}
             None => panic!("it ended without a close frame"),
         }
@@ -59,7 +59,7 @@ fn echoes() {
         }
         socket.close(CloseCode(4321), "done");
         assert_eq!(close_code(&mut socket), Some(4321));
-        assert_eq!(socket.hear(), None);
+        assert_eq!(socket.recv_any(), None);
     }
 }
 
@@ -201,7 +201,7 @@ fn hostile_clients() {
         let mut socket = client.websocket("/ws");
         socket.send_bytes(bytes);
         assert_eq!(close_code(&mut socket), Some(code), "{name}");
-        assert_eq!(socket.hear(), None, "{name}: nothing follows");
+        assert_eq!(socket.recv_any(), None, "{name}: nothing follows");
     }
     client.advance(Duration::from_secs(60));
     assert_eq!(client.connections(), 0);
@@ -220,7 +220,7 @@ fn pings_are_answered() {
         socket.ping(payload);
     }
     for payload in [&b""[..], b"one", &[7; 125]] {
-        assert_eq!(socket.heard(), Some(Heard::Pong(payload.to_vec())));
+        assert_eq!(socket.try_recv_any(), Some(Received::Pong(payload.to_vec())));
     }
 }
 
@@ -238,13 +238,13 @@ fn silent_clients() {
     let alive = self::client();
     let mut socket = alive.websocket("/ws");
     for _ in 0..100 {
-        assert_eq!(socket.hear(), Some(Heard::Ping(Vec::new())));
+        assert_eq!(socket.recv_any(), Some(Received::Ping(Vec::new())));
     }
     let client = Client::new(Router::new().state(ends.clone()).get("/ws", endpoint));
     let mut lost = client.websocket("/ws");
     lost.ignore_pings();
     client.advance(Duration::from_secs(31));
-    assert_eq!(lost.heard(), Some(Heard::Ping(Vec::new())));
+    assert_eq!(lost.try_recv_any(), Some(Received::Ping(Vec::new())));
     client.advance(Duration::from_secs(18));
     assert!(!lost.is_closed());
     client.advance(Duration::from_secs(3));
@@ -282,7 +282,7 @@ fn handlers_end() {
         let mut socket = client.websocket(how);
         assert_eq!(close_code(&mut socket), Some(code), "{how}");
         socket.close(CloseCode(code), "");
-        assert_eq!(socket.hear(), None);
+        assert_eq!(socket.recv_any(), None);
         assert!(!socket.is_reset(), "the closing handshake was kept");
     }
     assert_eq!(client.connections(), 0);
@@ -314,7 +314,7 @@ fn drains() {
         assert_eq!(close_code(socket), Some(1001));
         assert!(!socket.is_closed(), "the client has not answered yet");
         socket.close(CloseCode::GOING_AWAY, "");
-        assert_eq!(socket.hear(), None);
+        assert_eq!(socket.recv_any(), None);
         assert!(!socket.is_reset());
     }
     drop(sockets);
@@ -389,7 +389,7 @@ fn slow_clients() {
     assert!(slow.is_reset(), "it has taken nothing for the write timeout");
 }
 
-/// Purpose: a handler that is slow slows its client down: no more is read than its buffer holds, pings go unheard without
+/// Purpose: a handler that is slow slows its client down: no more is read than its buffer holds, pings wait unread without
 /// the client being given up, and nothing is lost.
 #[test]
 fn slow_handlers() {
@@ -440,7 +440,7 @@ fn farewells_wait_for_answers() {
         assert_eq!(socket.recv().unwrap().as_text(), Some("two"));
         match closes {
             true => assert_eq!(close_code(&mut socket), Some(1000)),
-            false => assert_eq!(socket.hear(), None),
+            false => assert_eq!(socket.recv_any(), None),
         }
         assert!(!socket.is_reset());
     }
@@ -448,7 +448,7 @@ fn farewells_wait_for_answers() {
     socket.send("long");
     socket.close(CloseCode::NORMAL, "");
     client.advance(Duration::from_secs(4));
-    assert_eq!(socket.heard(), None);
+    assert_eq!(socket.try_recv_any(), None);
     client.advance(Duration::from_secs(2));
     assert_eq!(close_code(&mut socket), Some(1000));
 }

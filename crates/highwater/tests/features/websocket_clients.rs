@@ -143,9 +143,9 @@ on_each_transport! {
         )
         .expect("it is open");
         half.shutdown(std::net::Shutdown::Write).expect("it is open");
-        let mut heard = Vec::new();
-        half.read_to_end(&mut heard).expect("it ends");
-        assert!(heard.ends_with(b"\x81\x05early"), "what it said with its request is answered: {}", heard.escape_ascii());
+        let mut received = Vec::new();
+        half.read_to_end(&mut received).expect("it ends");
+        assert!(received.ends_with(b"\x81\x05early"), "what it said with its request is answered: {}", received.escape_ascii());
         drop(polite);
         server.stop().expect("it served");
     }
@@ -231,7 +231,7 @@ on_each_transport! {
         let mut server = start_with(router, ServerConfig { workers, ..config(transport) });
         let mut peers: Vec<_> = (0..20).map(|_| connect(server.address())).collect();
         for (at, peer) in peers.iter_mut().enumerate() {
-            // Whoever has heard itself is a member.
+            // A client that has received its own message is a member.
             let own = Message::from(format!("{at} is here"));
             peer.send(own.clone()).expect("it is open");
             while peer.read().expect("it is open") != own {}

@@ -1,7 +1,7 @@
 //! Compressed messages of WebSockets (RFC 7692), in process: over HTTP/1.1 and over HTTP/2.
 
 use flate2::{Compress, Compression, FlushCompress};
-use highwater::testing::{Client, Heard, RequestBuilder, WebSocket as Socket};
+use highwater::testing::{Client, Received, RequestBuilder, WebSocket as Socket};
 use highwater::websocket::{Broadcast, Deflate, Message};
 use highwater::{Closed, Method, Response, Router, State, WebSocket, WebSocketUpgrade, websocket};
 use highwater_core::websocket::{Kind, encode};
@@ -82,8 +82,8 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 #[track_caller]
 fn close_code(socket: &mut Socket<'_>) -> Option<u16> {
     loop {
-        match socket.hear() {
-            Some(Heard::Close(close)) => return close.map(|close| close.code.0),
+        match socket.recv_any() {
+            Some(Received::Close(close)) => return close.map(|close| close.code.0),
             Some(_) => {}
             None => panic!("it ended without a close frame"),
         }
@@ -189,7 +189,7 @@ fn frames() {
     for (bits, part) in [(0x41, first), (0x00, &[]), (0x89, b"ping"), (0x80, second)] {
         socket.send_bytes(&frame(bits, part));
     }
-    assert_eq!(socket.hear(), Some(Heard::Pong(b"ping".to_vec())));
+    assert_eq!(socket.recv_any(), Some(Received::Pong(b"ping".to_vec())));
     assert_eq!(socket.recv(), Some("a fragmented message".into()));
     // A message without a byte, and one that says that it is empty.
     for empty in [&b""[..], b"\0", &compressed(b"")] {

@@ -53,7 +53,7 @@ fn router() -> Router {
 struct Peer {
     stream: TcpStream,
     /// What came and was not read yet.
-    heard: Vec<u8>,
+    received: Vec<u8>,
     codec: Codec,
 }
 
@@ -87,19 +87,19 @@ impl Codec {
     }
 
     /// The first message of a server's frames, which is removed; `None`: it is not complete.
-    fn message(&mut self, heard: &mut Vec<u8>) -> Option<Vec<u8>> {
-        let (header, len) = match *heard.get(1)? {
-            126 => (4, u16::from_be_bytes(heard.get(2..4)?.try_into().ok()?).into()),
-            127 => (10, u64::from_be_bytes(heard.get(2..10)?.try_into().ok()?) as usize),
+    fn message(&mut self, received: &mut Vec<u8>) -> Option<Vec<u8>> {
+        let (header, len) = match *received.get(1)? {
+            126 => (4, u16::from_be_bytes(received.get(2..4)?.try_into().ok()?).into()),
+            127 => (10, u64::from_be_bytes(received.get(2..10)?.try_into().ok()?) as usize),
             len => (2, len.into()),
         };
-        let mut content = heard.get(header..header + len)?.to_vec();
-        let is_compressed = match heard[0] {
+        let mut content = received.get(header..header + len)?.to_vec();
+        let is_compressed = match received[0] {
             0xc1 | 0xc2 => true,
             0x81 | 0x82 => false,
             other => panic!("{other:02x} begins no message"),
         };
-        heard.drain(..header + len);
+        received.drain(..header + len);
         if !is_compressed {
             return Some(content);
         }
@@ -131,7 +131,7 @@ fn connect(address: SocketAddr, path: &str, expected: &str) -> Peer {
     let head = String::from_utf8(head).expect("it is text").to_ascii_lowercase();
     assert!(head.contains(&format!("\r\nsec-websocket-extensions: {expected}\r\n")), "{head}");
     let codec = Codec::new(!expected.contains("takeover"));
-    Peer { stream, heard: Vec::new(), codec }
+    Peer { stream, received: Vec::new(), codec }
 }
 
 impl Peer {
@@ -143,7 +143,7 @@ impl Peer {
     fn recv(&mut self) -> Vec<u8> {
         let mut piece = [0; 16 * 1024];
         loop {
-            if let Some(message) = self.codec.message(&mut self.heard) {
+            if let Some(message) = self.codec.message(&mut self.received) {
                 return message;
             }
             let len = match self.stream.read(&mut piece) {
@@ -151,7 +151,7 @@ impl Peer {
                 read => read.expect("it is open"),
             };
             assert_ne!(len, 0, "it ended");
-            self.heard.extend_from_slice(&piece[..len]);
+            self.received.extend_from_slice(&piece[..len]);
         }
     }
 }
@@ -227,16 +227,16 @@ on_each_transport! {
                 let offer = [("sec-websocket-extensions", "permessage-deflate; client_max_window_bits")];
                 let mut socket = client.connect(path, &offer).await.expect("it opens a WebSocket");
                 assert_eq!(socket.fields.get(offer[0].0).map(|value| value.as_bytes()), Some(answer.as_bytes()));
-                let (mut codec, mut heard) = (Codec::new(answer == KEPT), Vec::new());
+                let (mut codec, mut received) = (Codec::new(answer == KEPT), Vec::new());
                 for len in [0, 1, 5000, 300_000] {
                     socket.send(codec.frame(&content(len))).await;
                     let message = loop {
-                        if let Some(message) = codec.message(&mut heard) {
+                        if let Some(message) = codec.message(&mut received) {
                             break message;
                         }
                         let piece = socket.receiver.data().await.expect("it is open").expect("it is open");
                         socket.receiver.flow_control().release_capacity(piece.len()).expect("it came");
-                        heard.extend_from_slice(&piece);
+                        received.extend_from_slice(&piece);
                     };
                     assert_eq!(message, content(len));
                 }

@@ -26,7 +26,7 @@ use tungstenite::{Message, WebSocket as Peer};
 use crate::secured::{self, Authority};
 use crate::served::{HANG, config};
 use crate::transports::on_each_transport;
-use crate::tunnel::{self, Client, Heard, in_runtime, over, with_client};
+use crate::tunnel::{self, Client, Received, in_runtime, over, with_client};
 
 async fn echo(mut socket: WebSocket) -> Result<(), Closed> {
     while let Some(message) = socket.recv().await {
@@ -207,7 +207,7 @@ fn secured(address: SocketAddr, authority: &Authority) -> UnixStream {
         loop {
             match theirs.read(&mut piece) {
                 Ok(0) => return,
-                Ok(len) => secured.say(&piece[..len]).expect("it is open"),
+                Ok(len) => secured.send(&piece[..len]).expect("it is open"),
                 Err(error) => assert!(waits(&error), "{error}"),
             }
             let mut stream = rustls::Stream::new(&mut secured.tls, &mut secured.stream);
@@ -242,7 +242,7 @@ on_each_transport! {
         assert_eq!(value(&streams, "http_websocket_closes_total{reason=\"normal\"}"), 1);
     }
 
-    /// Purpose: what a client says before it has its answer is heard; the protocol is chosen among those offered, ours first;
+    /// Purpose: what a client sends before it has its answer is received; the protocol is chosen among those offered, ours first;
     /// nothing answers a key, which is not sent.
     fn handshakes(transport) {
         let (mut server, _) = start(router(), config(transport));
@@ -256,11 +256,11 @@ on_each_transport! {
             }
             assert!(fields.contains_key("date"), "{fields:?}");
             socket.text("x").await;
-            assert_eq!(socket.hear().await, Heard::Text("x".into()));
+            assert_eq!(socket.receive().await, Received::Text("x".into()));
             for path in ["/late", "/either"] {
                 let mut socket = client.open(path).await;
                 socket.text("y").await;
-                assert_eq!(socket.hear().await, Heard::Text("y".into()), "{path}");
+                assert_eq!(socket.receive().await, Received::Text("y".into()), "{path}");
             }
             let page = client.ask(Method::GET, "/either").await;
             assert_eq!((page.status, &page.content[..]), (200, &b"a page"[..]));
@@ -321,12 +321,12 @@ on_each_transport! {
             let mut socket = client.open("/ws").await;
             assert!(socket.fields.contains_key("x-request-id"), "{:?}", socket.fields);
             socket.text("x").await;
-            assert_eq!(socket.hear().await, Heard::Text("x".into()));
+            assert_eq!(socket.receive().await, Received::Text("x".into()));
             let foreign = [("origin", "https://elsewhere.example"), ("sec-fetch-site", "cross-site")];
             let refused = client.connect("/ws", &foreign).await.err().expect("it is refused");
             assert_eq!(refused.status, 403);
-            let said = String::from_utf8_lossy(&refused.content).into_owned();
-            assert!(said.contains("origin_not_allowed"), "the handler says so: {said}");
+            let text = String::from_utf8_lossy(&refused.content).into_owned();
+            assert!(text.contains("origin_not_allowed"), "the handler says so: {text}");
         });
         server.stop().expect("it served");
     }
@@ -350,22 +350,22 @@ on_each_transport! {
         let (mut server, metrics) = start(router(), config(transport));
         with_client(server.address(), async |client| {
             let mut socket = client.open("/one").await;
-            assert_eq!(socket.hear().await, Heard::Text("hello".into()));
-            assert_eq!(socket.hear().await, Heard::Close(Some(1000)));
+            assert_eq!(socket.receive().await, Received::Text("hello".into()));
+            assert_eq!(socket.receive().await, Received::Close(Some(1000)));
             socket.close(1000).await;
-            assert_eq!(socket.hear().await, Heard::End);
+            assert_eq!(socket.receive().await, Received::End);
             socket.end();
             let mut socket = client.open("/ws").await;
             socket.close(4321).await;
-            assert_eq!(socket.hear().await, Heard::Close(Some(4321)));
+            assert_eq!(socket.receive().await, Received::Close(Some(4321)));
             socket.end();
-            assert_eq!(socket.hear().await, Heard::End);
+            assert_eq!(socket.receive().await, Received::End);
             let mut socket = client.open("/ws").await;
             socket.end();
-            assert_eq!(socket.hear().await, Heard::End);
+            assert_eq!(socket.receive().await, Received::End);
             let mut socket = client.open("/ws").await;
             socket.text("x").await;
-            assert_eq!(socket.hear().await, Heard::Text("x".into()));
+            assert_eq!(socket.receive().await, Received::Text("x".into()));
             socket.sender.send_reset(Reason::CANCEL);
             let ended = |reason, count| {
                 let sample = format!("http_websocket_closes_total{{reason=\"{reason}\"}}");
@@ -389,14 +389,14 @@ on_each_transport! {
             for _ in 0..5 {
                 let mut socket = client.open("/ws").await;
                 socket.text("x").await;
-                assert_eq!(socket.hear().await, Heard::Text("x".into()));
+                assert_eq!(socket.receive().await, Received::Text("x".into()));
                 sockets.push(socket);
             }
             let stopping = std::thread::spawn(move || server.stop().expect("it served"));
             for mut socket in sockets {
-                assert_eq!(socket.hear().await, Heard::Close(Some(1001)));
+                assert_eq!(socket.receive().await, Received::Close(Some(1001)));
                 socket.close(1001).await;
-                assert_eq!(socket.hear().await, Heard::End);
+                assert_eq!(socket.receive().await, Received::End);
                 socket.end();
             }
             eventually("it stops", || stopping.is_finished()).await;
@@ -419,7 +419,7 @@ on_each_transport! {
                     socket.text(&format!("{round} on {at}")).await;
                 }
                 for (at, socket) in sockets.iter_mut().enumerate() {
-                    assert_eq!(socket.hear().await, Heard::Text(format!("{round} on {at}")));
+                    assert_eq!(socket.receive().await, Received::Text(format!("{round} on {at}")));
                 }
             }
         });
@@ -443,14 +443,14 @@ on_each_transport! {
             while std::mem::replace(&mut before, sent.load(SeqCst)) != before || before == 0 {
                 for n in 0..50 {
                     other.text(&n.to_string()).await;
-                    assert_eq!(other.hear().await, Heard::Text(n.to_string()));
+                    assert_eq!(other.receive().await, Received::Text(n.to_string()));
                     is_alive(&client).await;
                 }
             }
             // The window, the bytes that wait for it, and what the handler's channel holds.
             assert!((65_535..65_535 + 3 * 65_536).contains(&before), "{before}");
             for _ in 0..200 {
-                assert_eq!(slow.hear().await, Heard::Binary(vec![7; 8 * 1024]));
+                assert_eq!(slow.receive().await, Received::Binary(vec![7; 8 * 1024]));
             }
         });
         server.stop().expect("it served");
@@ -466,13 +466,13 @@ on_each_transport! {
             let lost = || value(&metrics, "http_websocket_closes_total{reason=\"lost\"}") == 1;
             eventually("it is given up", lost).await;
             loop {
-                match stopped.hear().await {
-                    Heard::Binary(_) => {}
-                    heard => break assert_eq!(heard, Heard::Reset(Reason::CANCEL)),
+                match stopped.receive().await {
+                    Received::Binary(_) => {}
+                    received => break assert_eq!(received, Received::Reset(Reason::CANCEL)),
                 }
             }
             other.text("still here").await;
-            assert_eq!(other.hear().await, Heard::Text("still here".into()));
+            assert_eq!(other.receive().await, Received::Text("still here".into()));
         });
         server.stop().expect("it served");
     }
@@ -497,7 +497,7 @@ on_each_transport! {
             assert!((window..window + 4 * 65_536).contains(&sent), "{sent}");
             for n in 0..50 {
                 other.message(Kind::Binary, &[n; 20_000]).await;
-                assert_eq!(other.hear().await, Heard::Binary(vec![n; 20_000]));
+                assert_eq!(other.receive().await, Received::Binary(vec![n; 20_000]));
             }
             is_alive(&client).await;
         });
@@ -511,7 +511,7 @@ on_each_transport! {
             let mut socket = client.open("/large").await;
             let message: Vec<u8> = (0..5 << 20).map(|at| (at % 251) as u8).collect();
             socket.message(Kind::Binary, &message).await;
-            assert!(socket.hear().await == Heard::Binary(message));
+            assert!(socket.receive().await == Received::Binary(message));
         });
         server.stop().expect("it served");
     }

@@ -86,8 +86,8 @@ fn the_end_of_a_turn() {
     type Batches = Arc<Mutex<Vec<Vec<Bytes>>>>;
     struct Batch(RefCell<Vec<Bytes>>, Batches);
     let batches = Batches::default();
-    let told = Arc::clone(&batches);
-    let batch = PerWorker::new(move |_| Batch(RefCell::default(), Arc::clone(&told)));
+    let shared = Arc::clone(&batches);
+    let batch = PerWorker::new(move |_| Batch(RefCell::default(), Arc::clone(&shared)));
     let app = Router::new()
         .per_worker(batch.at_turn_end(|batch| {
             let records = batch.0.take();
@@ -122,7 +122,7 @@ fn a_hook_may_wait() {
     for transport in [TransportChoice::Auto, TransportChoice::Epoll] {
         for is_async in [false, true] {
             let seen = Arc::<Seen>::default();
-            let told = Arc::clone(&seen);
+            let shared = Arc::clone(&seen);
             let hook = move |_: &(), waker: &Waker| {
                 let calls = seen.calls.fetch_add(1, SeqCst) + 1;
                 if seen.waker.lock().expect("no test panics").replace(waker.clone()).is_some() {
@@ -146,13 +146,13 @@ fn a_hook_may_wait() {
                     thread::sleep(Duration::from_millis(1));
                 }
             };
-            until("by time", &|| told.calls.load(SeqCst) >= LATER);
-            let before = told.woken.load(SeqCst);
-            told.waker.lock().expect("no test panics").take().expect("it was called").wake();
+            until("by time", &|| shared.calls.load(SeqCst) >= LATER);
+            let before = shared.woken.load(SeqCst);
+            shared.waker.lock().expect("no test panics").take().expect("it was called").wake();
             // The hook finds no waker, and leaves one; woken by that, it finds one.
-            until("first", &|| told.waker.lock().expect("no test panics").is_some());
-            told.waker.lock().expect("no test panics").clone().expect("it was left").wake();
-            until("by another thread", &|| told.woken.load(SeqCst) > before);
+            until("first", &|| shared.waker.lock().expect("no test panics").is_some());
+            shared.waker.lock().expect("no test panics").clone().expect("it was left").wake();
+            until("by another thread", &|| shared.woken.load(SeqCst) > before);
             server.stop().expect("it stops");
         }
     }

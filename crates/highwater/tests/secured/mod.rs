@@ -141,7 +141,7 @@ impl<S: Read + Write> Secured<S> {
     }
 
     /// Sends plaintext.
-    pub(crate) fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         rustls::Stream::new(&mut self.tls, &mut self.stream).write_all(bytes)?;
         rustls::Stream::new(&mut self.tls, &mut self.stream).flush()
     }
@@ -163,7 +163,7 @@ impl<S: Read + Write> Secured<S> {
 
     /// The answer to one request.
     pub(crate) fn ask(&mut self, request: &str) -> io::Result<Answer> {
-        self.say(request.as_bytes())?;
+        self.send(request.as_bytes())?;
         self.answer()
     }
 

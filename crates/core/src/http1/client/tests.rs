@@ -80,20 +80,20 @@ fn one(bytes: &str, asked: Asked) -> (u16, String, &'static str) {
         return (0, String::new(), TRUNCATED);
     };
     assert!(read.responses.is_empty(), "{bytes:?}");
-    let fate = match (read.eof, read.ends[0].keep_alive) {
+    let outcome = match (read.eof, read.ends[0].keep_alive) {
         (Eof::End(_), false) => AT_EOF,
         (Eof::Clean, true) => KEPT,
         (Eof::Clean, false) => CLOSED,
         other => panic!("{bytes:?}: {other:?}"),
     };
-    (status, content, fate)
+    (status, content, outcome)
 }
 
 /// Purpose: where a response ends, for each rule of RFC 9112 §6.3, and whether the connection persists
 /// (§9.3).
 #[test]
 fn framing() {
-    for (bytes, status, content, fate) in [
+    for (bytes, status, content, outcome) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", 200, "abc", KEPT),
         ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, "", KEPT),
         ("HTTP/1.1 200 OK\r\ncontent-length:\t3 \r\n\r\nabc", 200, "abc", KEPT),
@@ -125,14 +125,14 @@ fn framing() {
         ("HTTP/1.1 200 OK\r\nA: b\r\n", 0, "", TRUNCATED),
         ("H", 0, "", TRUNCATED),
     ] {
-        assert_eq!(one(bytes, Asked::Plain), (status, content.into(), fate), "{bytes:?}");
+        assert_eq!(one(bytes, Asked::Plain), (status, content.into(), outcome), "{bytes:?}");
     }
 }
 
 /// Purpose: chunks, their extensions and the trailer section are decoded (RFC 9112 §7.1).
 #[test]
 fn chunks() {
-    for (framing, content, fate) in [
+    for (framing, content, outcome) in [
         ("0\r\n\r\n", "", KEPT),
         ("3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n", "abc0123456789", KEPT),
         ("003;a;b=\"\\\";\" ; c\r\nabc\r\n000\r\n\r\n", "abc", KEPT),
@@ -146,9 +146,9 @@ fn chunks() {
         ("3\r\nabc\r\n0\r\na: b\r\n", "", TRUNCATED),
         ("ffffffffffffffff\r\nab", "", TRUNCATED),
     ] {
-        let status = if fate == KEPT { 200 } else { 0 };
+        let status = if outcome == KEPT { 200 } else { 0 };
         let read = one(&format!("{CHUNKED}{framing}"), Asked::Plain);
-        assert_eq!(read, (status, content.into(), fate), "{framing:?}");
+        assert_eq!(read, (status, content.into(), outcome), "{framing:?}");
     }
 }
 

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use super::body::Framing;
-use super::facts::{Facts, Said};
+use super::facts::{Facts, Flags};
 use crate::http::host::is_host;
 use crate::http::runs::{
     letters_end, path_end, path_run_end, target_end, target_run, text_end, token_end, token_run,
@@ -31,7 +31,7 @@ pub(super) struct Parsed {
     /// In the target.
     path_at: At,
     pub(super) version: Version,
-    pub(super) said: Said,
+    pub(super) flags: Flags,
     content_length: u64,
     /// How many fields there are.
     field_count: usize,
@@ -46,7 +46,7 @@ impl Default for Parsed {
             target_at: At::default(),
             path_at: At::default(),
             version: Version::Http11,
-            said: Said::default(),
+            flags: Flags::default(),
             content_length: 0,
             field_count: 0,
         }
@@ -80,7 +80,7 @@ impl Parsed {
 
     #[inline(always)]
     pub(super) fn framing(&self) -> Framing {
-        match self.said.has(Said::CHUNKED) {
+        match self.flags.has(Flags::CHUNKED) {
             true => Framing::Chunked,
             false => Framing::Length(self.content_length),
         }
@@ -97,9 +97,9 @@ impl Parsed {
             path_on: &target[self.path_at.start as usize..],
             path_len: self.path_at.len as usize,
             version: self.version,
-            names_deadline: self.said.has(Said::DEADLINE),
-            names_request_id: self.said.has(Said::REQUEST_ID),
-            upgrade: Upgrade::by_field(self.said.asks_upgrade(self.version)),
+            names_deadline: self.flags.has(Flags::DEADLINE),
+            names_request_id: self.flags.has(Flags::REQUEST_ID),
+            upgrade: Upgrade::by_field(self.flags.asks_upgrade(self.version)),
             given_id: None,
             fields: Fields { bytes, spans: &spans[..self.field_count] },
         }
@@ -148,7 +148,7 @@ pub(super) fn parse(
     }
     parsed.len = found.at;
     parsed.field_count = found.count;
-    parsed.said = facts.said;
+    parsed.flags = facts.flags;
     parsed.content_length = facts.content_length;
     Ok(true)
 }

@@ -22,7 +22,7 @@ impl Scene {
     fn new(streams: u32) -> Scene {
         let mut scene =
             Scene { client: Connection::new(Config::default()), encoder: hpack::Encoder::new() };
-        assert_eq!(scene.hear(&settings(&[])), ["Settings"]);
+        assert_eq!(scene.receive(&settings(&[])), ["Settings"]);
         for _ in 0..streams {
             scene.begin(b"");
         }
@@ -39,7 +39,7 @@ impl Scene {
     }
 
     /// What the client makes of `bytes`; an error of the connection is the last.
-    fn hear(&mut self, bytes: &[u8]) -> Vec<String> {
+    fn receive(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut seen = vec![];
         if let Err(error) = self.client.receive(bytes, &mut |event| seen.push(format!("{event:?}")))
         {
@@ -105,7 +105,7 @@ fn answers() {
         scene.fields(1, true, &[("grpc-status", "0")]),
     ]
     .concat();
-    let seen = scene.hear(&bytes);
+    let seen = scene.receive(&bytes);
     let field = |stream: u32, name: &str, value: &str| {
         format!("{:?}", Event::Field(stream, name.as_bytes(), value.as_bytes()))
     };
@@ -125,7 +125,7 @@ fn answers() {
     assert!(scene.output().is_empty());
     // The same, byte by byte.
     let (mut again, mut pieces) = (Scene::new(2), vec![]);
-    bytes.iter().for_each(|byte| pieces.extend(again.hear(&[*byte])));
+    bytes.iter().for_each(|byte| pieces.extend(again.receive(&[*byte])));
     let others = |seen: &[String]| {
         seen.iter().filter(|seen| !seen.starts_with("Content")).cloned().collect::<Vec<_>>()
     };
@@ -167,7 +167,7 @@ fn malformed_answers() {
     let trailers = scene.fields(id + 6, false, &[("a", "b")]);
     wrong.push([head, trailers].concat());
     for (index, bytes) in wrong.iter().enumerate() {
-        let seen = scene.hear(bytes);
+        let seen = scene.receive(bytes);
         let last = seen.last().expect("it is reported");
         let id = 2 * index + 1;
         assert!(last.starts_with(&format!("Failed({id}, Malformed(")), "{index}: {seen:?}");
@@ -175,7 +175,7 @@ fn malformed_answers() {
     }
     assert_eq!(scene.client.open_streams(), 2, "the others are open");
     let last = scene.fields(39, true, &[(":status", "204")]);
-    assert_eq!(scene.hear(&last), ["Status(39, 204)", "End(39, 204)"]);
+    assert_eq!(scene.receive(&last), ["Status(39, 204)", "End(39, 204)"]);
 }
 
 /// Purpose: what breaks the connection's rules ends it, with the code of RFC 9113.
@@ -202,7 +202,7 @@ fn errors_of_the_connection() {
         (settings(&[]).repeat(1001), "ENHANCE_YOUR_CALM"),
     ] {
         let mut scene = Scene::new(1);
-        let seen = scene.hear(&bytes);
+        let seen = scene.receive(&bytes);
         assert!(
             seen.last().is_some_and(|last| last.ends_with(&format!("({code})"))),
             "{code}: {seen:?}"
@@ -229,13 +229,13 @@ fn resets_and_goaway() {
         format!("{:?}", Event::GoAway(ErrorCode::NO_ERROR, b"bye")),
         "Failed(7, Unprocessed(NO_ERROR))".to_string(),
     ];
-    assert_eq!(scene.hear(&bytes), expected);
+    assert_eq!(scene.receive(&bytes), expected);
     assert_eq!(
         (scene.client.room(), scene.client.is_leaving(), scene.client.open_streams()),
         (0, true, 1)
     );
     let last = scene.fields(5, true, &[(":status", "200")]);
-    assert_eq!(scene.hear(&last), ["Status(5, 200)", "End(5, 200)"]);
+    assert_eq!(scene.receive(&last), ["Status(5, 200)", "End(5, 200)"]);
 }
 
 /// Purpose: content is sent as far as both windows and the server's frame size allow, and goes on when they grow; a
@@ -244,7 +244,10 @@ fn resets_and_goaway() {
 fn content_waits_for_windows() {
     let mut scene = Scene::new(0);
     assert_eq!(
-        scene.hear(&settings(&[Setting::InitialWindowSize(10), Setting::MaxConcurrentStreams(2)])),
+        scene.receive(&settings(&[
+            Setting::InitialWindowSize(10),
+            Setting::MaxConcurrentStreams(2)
+        ])),
         ["Settings"]
     );
     scene.client.sent();
@@ -254,26 +257,26 @@ fn content_waits_for_windows() {
     assert_eq!(scene.output(), ["headers 1 false", "data 1 10 false"]);
     let mut more = vec![];
     encode::window_update(stream, 4, &mut more);
-    scene.hear(&more);
+    scene.receive(&more);
     assert_eq!(scene.output(), ["data 1 4 false"]);
-    scene.hear(&settings(&[Setting::InitialWindowSize(21)]));
+    scene.receive(&settings(&[Setting::InitialWindowSize(21)]));
     assert_eq!(scene.output(), ["data 1 11 true", "SettingsAck"]);
     let other = scene.begin(&[b'x'; 70_000]);
     assert_eq!(scene.output(), ["headers 3 false", "data 3 21 false"]);
     let mut more = vec![];
     encode::window_update(other, 100_000, &mut more);
-    scene.hear(&more);
+    scene.receive(&more);
     // The connection's window: 65 535, of which 25 and 21 are used.
     let sent =
         ["data 3 16384 false", "data 3 16384 false", "data 3 16384 false", "data 3 16337 false"];
     assert_eq!(scene.output(), sent);
     let early = scene.fields(other, true, &[(":status", "413")]);
-    assert_eq!(scene.hear(&early), ["Status(3, 413)", "End(3, 413)"]);
+    assert_eq!(scene.receive(&early), ["Status(3, 413)", "End(3, 413)"]);
     assert_eq!(scene.output(), ["reset 3 CANCEL"]);
     scene.client.cancel(stream);
     assert_eq!(scene.output(), ["reset 1 CANCEL"]);
     assert!(
-        scene.hear(&data(stream, b"late", true)).is_empty(),
+        scene.receive(&data(stream, b"late", true)).is_empty(),
         "nothing is reported of it any more"
     );
 }
@@ -283,14 +286,14 @@ fn content_waits_for_windows() {
 fn windows_are_opened() {
     let config = Config { window: WINDOW_DEFAULT, ..Config::default() };
     let mut scene = Scene { client: Connection::new(config), encoder: hpack::Encoder::new() };
-    scene.hear(&settings(&[]));
+    scene.receive(&settings(&[]));
     scene.begin(b"");
     scene.client.sent();
     let head = scene.fields(1, false, &[(":status", "200")]);
-    scene.hear(&head);
+    scene.receive(&head);
     let mut opened = vec![];
     for _ in 0..8 {
-        scene.hear(&data(1, &[0; 16_000], false));
+        scene.receive(&data(1, &[0; 16_000], false));
         opened.extend(scene.output());
     }
     assert_eq!(opened, ["window 0 48000", "window 1 48000", "window 0 48000", "window 1 48000"]);
@@ -301,7 +304,7 @@ fn windows_are_opened() {
 #[test]
 fn content_bit_by_bit() {
     let mut scene = Scene::new(0);
-    scene.hear(&settings(&[Setting::InitialWindowSize(10)]));
+    scene.receive(&settings(&[Setting::InitialWindowSize(10)]));
     scene.client.sent();
     let open = |scene: &mut Scene| {
         scene.client.open(|add| {
@@ -325,16 +328,16 @@ fn content_bit_by_bit() {
     assert_eq!(scene.output(), ["data 3 8 false", "data 3 2 false"]);
     let mut more = vec![];
     encode::window_update(with_trailers, 5, &mut more);
-    scene.hear(&more);
+    scene.receive(&more);
     assert_eq!(scene.client.unsent(with_trailers), 1);
     assert_eq!(scene.output(), ["data 3 5 false"], "no trailers before all of the content");
-    scene.hear(&more);
+    scene.receive(&more);
     assert_eq!(scene.output(), ["data 3 1 false", "headers 3 true"]);
     let ends = [
         scene.fields(plain, true, &[(":status", "204")]),
         scene.fields(with_trailers, true, &[(":status", "204")]),
     ];
-    scene.hear(&ends.concat());
+    scene.receive(&ends.concat());
     assert!(scene.output().is_empty(), "both were sent whole, so neither is reset");
 }
 
@@ -342,7 +345,7 @@ fn content_bit_by_bit() {
 #[test]
 fn content_keeps_its_order() {
     let mut scene = Scene::new(0);
-    scene.hear(&settings(&[Setting::InitialWindowSize(1)]));
+    scene.receive(&settings(&[Setting::InitialWindowSize(1)]));
     let stream = scene.client.open(|_| {});
     scene.client.sent();
     let mut sent = vec![];
@@ -350,8 +353,8 @@ fn content_keeps_its_order() {
         scene.client.send(stream, piece);
         let mut more = vec![];
         encode::window_update(stream, 1, &mut more);
-        scene.hear(&more);
-        scene.hear(&more);
+        scene.receive(&more);
+        scene.receive(&more);
         let (mut decoder, output) = (Decoder::default(), scene.client.output().to_vec());
         let mut input = &output[..];
         while let Some(frame) = decoder.next(&mut input).expect("is allowed") {
@@ -370,7 +373,8 @@ fn content_keeps_its_order() {
 fn tunnels() {
     let mut scene = Scene::new(0);
     assert!(!scene.client.allows_connect());
-    scene.hear(&settings(&[Setting::EnableConnectProtocol(true), Setting::InitialWindowSize(4)]));
+    scene
+        .receive(&settings(&[Setting::EnableConnectProtocol(true), Setting::InitialWindowSize(4)]));
     assert!(scene.client.allows_connect());
     scene.client.sent();
     let connect = |scene: &mut Scene| {
@@ -387,17 +391,17 @@ fn tunnels() {
         scene.fields(orderly, false, &[(":status", "200"), ("content-length", "1")]),
         scene.fields(hasty, false, &[(":status", "200")]),
     ];
-    scene.hear(&accepted.concat());
+    scene.receive(&accepted.concat());
     scene.output();
     assert!(scene.client.send(orderly, b"ping"));
     assert!(scene.client.send(hasty, b"a long message"));
     assert_eq!(scene.output(), ["data 1 4 false", "data 3 4 false"]);
     let answer = [data(orderly, b"pong", true), data(hasty, b"", true)].concat();
-    let seen = scene.hear(&answer);
+    let seen = scene.receive(&answer);
     let content = format!("{:?}", Event::Content(orderly, b"pong"));
     assert_eq!(seen, [&content, "End(1, 200)", "End(3, 200)"]);
     assert_eq!(scene.output(), ["data 1 0 true", "reset 3 CANCEL"]);
     let no = scene.fields(refused, false, &[(":status", "404"), ("content-length", "2")]);
-    scene.hear(&[no, data(refused, b"no!", true)].concat());
+    scene.receive(&[no, data(refused, b"no!", true)].concat());
     assert_eq!(scene.output(), ["reset 5 PROTOCOL_ERROR"], "a refusal is an answer like others");
 }

@@ -85,8 +85,8 @@ pub enum End {
 pub struct Session {
     decoder: Decoder,
     timing: Timing,
-    /// When bytes came last.
-    heard_at: Instant,
+    /// When bytes were last received.
+    received_at: Instant,
     /// When the ping was sent that nothing has followed yet; `MAX` if there is none.
     pinged_at: Instant,
     unfinished: Unfinished,
@@ -97,10 +97,10 @@ pub struct Session {
     /// When our close frame was sent; `MAX` before.
     closing_at: Instant,
     end: Option<End>,
-    /// The peer's close frame has come, with this code.
-    heard_close: Option<Option<CloseCode>>,
-    /// What it says.
-    said: Option<Box<(CloseCode, String)>>,
+    /// Set once the peer's close frame was received: its code, if it has one.
+    close_received: Option<Option<CloseCode>>,
+    /// The code and the reason of that frame, if it has a code.
+    close_frame: Option<Box<(CloseCode, String)>>,
 }
 
 /// A message that has begun, and has not come to its end.
@@ -123,8 +123,8 @@ impl Unfinished {
     }
 }
 
-/// Something else than a message in one piece.
-enum Heard {
+/// What was decoded, if it was not a whole message.
+enum Received {
     Nothing,
     Control,
     Message(Kind),
@@ -138,15 +138,15 @@ impl Session {
         Session {
             decoder: Decoder::new(Role::Server, limits),
             timing,
-            heard_at: now,
+            received_at: now,
             pinged_at: Instant::MAX,
             unfinished: Unfinished::NONE,
             active_at: now,
             has_sent: false,
             closing_at: Instant::MAX,
             end: None,
-            heard_close: None,
-            said: None,
+            close_received: None,
+            close_frame: None,
         }
     }
 
@@ -168,8 +168,8 @@ impl Session {
         now: Instant,
         out: &mut Vec<u8>,
     ) -> Option<Message> {
-        while self.end.is_none() && self.heard_close.is_none() && !input.is_empty() {
-            self.heard_at = now;
+        while self.end.is_none() && self.close_received.is_none() && !input.is_empty() {
+            self.received_at = now;
             self.pinged_at = Instant::MAX;
             let message = match self.decoder.next_message(input) {
                 Ok(Some((kind, bytes))) => Some(Message { kind, bytes }),
@@ -186,7 +186,7 @@ impl Session {
             }
         }
         self.note_unfinished(now);
-        if self.end.is_some() || self.heard_close.is_some() {
+        if self.end.is_some() || self.close_received.is_some() {
             input.clear(); // Nothing follows a close frame.
         }
         None
@@ -207,39 +207,39 @@ impl Session {
     fn next_in_pieces(&mut self, input: &mut BytesMut, out: &mut Vec<u8>) -> Option<Message> {
         let is_open = self.is_open();
         let mut rest = &input[..];
-        let heard = match self.decoder.next(&mut rest) {
-            Ok(None) => Heard::Nothing,
-            Ok(Some(Event::Message(kind, _))) => Heard::Message(kind),
+        let received = match self.decoder.next(&mut rest) {
+            Ok(None) => Received::Nothing,
+            Ok(Some(Event::Message(kind, _))) => Received::Message(kind),
             Ok(Some(Event::Ping(payload))) => {
                 if is_open {
                     encode::pong(payload, None, out);
                 }
-                Heard::Control
+                Received::Control
             }
-            Ok(Some(Event::Pong(_))) => Heard::Control,
+            Ok(Some(Event::Pong(_))) => Received::Control,
             Ok(Some(Event::Close(close))) => {
-                Heard::Close(close.map(|close| (close.code, String::from(close.reason))))
+                Received::Close(close.map(|close| (close.code, String::from(close.reason))))
             }
-            Err(error) => Heard::Error(error),
+            Err(error) => Received::Error(error),
         };
         let used = input.len() - rest.len();
         input.advance(used);
-        match heard {
-            Heard::Nothing | Heard::Control => None,
-            Heard::Message(kind) => {
+        match received {
+            Received::Nothing | Received::Control => None,
+            Received::Message(kind) => {
                 let bytes = Bytes::from(self.decoder.take_reported().unwrap_or_default());
                 Some(Message { kind, bytes })
             }
-            Heard::Close(said) => {
-                let code = said.as_ref().map(|(code, _)| *code);
-                self.said = said.map(Box::new);
-                self.heard_close = Some(code);
+            Received::Close(close_frame) => {
+                let code = close_frame.as_ref().map(|(code, _)| *code);
+                self.close_frame = close_frame.map(Box::new);
+                self.close_received = Some(code);
                 if !is_open {
                     self.end = Some(End::Closed(code));
                 }
                 None
             }
-            Heard::Error(error) => {
+            Received::Error(error) => {
                 self.fail(error, out);
                 None
             }
@@ -255,7 +255,7 @@ impl Session {
 
     /// The peer has finished sending, or the connection is gone.
     pub fn lost(&mut self) {
-        self.end.get_or_insert(match self.heard_close {
+        self.end.get_or_insert(match self.close_received {
             Some(code) => End::Closed(code),
             None => End::Lost,
         });
@@ -263,7 +263,7 @@ impl Session {
 
     /// Bytes of the peer may wait that are not read, at the application's wish: its silence does not count until `now`.
     pub fn rest(&mut self, now: Instant) {
-        self.heard_at = now;
+        self.received_at = now;
         self.pinged_at = Instant::MAX;
         if self.unfinished.since != Instant::MAX {
             (self.unfinished.since, self.unfinished.progress) = (now, now);
@@ -275,7 +275,7 @@ impl Session {
         if now < self.deadline() {
             return;
         }
-        if self.heard_close.is_some() {
+        if self.close_received.is_some() {
             self.answer_close(out);
         } else if !self.is_open() || now >= self.pinged_at + self.timing.pong_within {
             self.end = Some(End::Unanswered);
@@ -285,9 +285,7 @@ impl Session {
         } else if now >= self.active_at + self.timing.idle_max {
             match core::mem::take(&mut self.has_sent) {
                 true => self.active_at = now,
-                false => {
-                    self.close(CloseCode::GOING_AWAY, "nothing was said for too long", now, out)
-                }
+                false => self.close(CloseCode::GOING_AWAY, "no messages for too long", now, out),
             }
         } else if self.pinged_at == Instant::MAX {
             encode::ping(&[], None, out);
@@ -312,14 +310,14 @@ impl Session {
         if self.is_open() {
             encode::close(Some(code), reason, None, out);
             self.closing_at = now;
-            self.end = self.heard_close.map(End::Closed);
+            self.end = self.close_received.map(End::Closed);
         }
     }
 
     /// Answers the peer's close frame, if there is one. Until then messages may be sent: those that answer what came before
     /// the close frame. That is done after [`Timing::close_within`] in any case.
     pub fn answer_close(&mut self, out: &mut Vec<u8>) {
-        if let Some(code) = self.heard_close
+        if let Some(code) = self.close_received
             && self.is_open()
         {
             encode::close(code, "", None, out);
@@ -331,8 +329,8 @@ impl Session {
 
     /// Whether the peer's close frame has come: nothing follows it.
     #[inline]
-    pub fn has_heard_close(&self) -> bool {
-        self.heard_close.is_some()
+    pub fn has_received_close(&self) -> bool {
+        self.close_received.is_some()
     }
 
     /// Whether messages may be sent: no close frame of ours was.
@@ -354,8 +352,8 @@ impl Session {
     }
 
     /// The code and the reason of the peer's close frame, if there was one that has a code.
-    pub fn said(&self) -> Option<(CloseCode, &str)> {
-        self.said.as_deref().map(|(code, reason)| (*code, reason.as_str()))
+    pub fn close_frame(&self) -> Option<(CloseCode, &str)> {
+        self.close_frame.as_deref().map(|(code, reason)| (*code, reason.as_str()))
     }
 
     /// When [`Session::on_deadline`] should be called; [`Instant::MAX`] for never.
@@ -367,14 +365,14 @@ impl Session {
         if self.closing_at != Instant::MAX {
             return self.closing_at + self.timing.close_within;
         }
-        if self.heard_close.is_some() {
-            return self.heard_at + self.timing.close_within;
+        if self.close_received.is_some() {
+            return self.received_at + self.timing.close_within;
         }
-        let heard = match self.pinged_at {
-            Instant::MAX => self.heard_at + self.timing.ping_after,
+        let keepalive = match self.pinged_at {
+            Instant::MAX => self.received_at + self.timing.ping_after,
             pinged_at => pinged_at + self.timing.pong_within,
         };
-        heard
+        keepalive
             .min(self.active_at + self.timing.idle_max)
             .min(self.unfinished.deadline(self.timing.message_within))
     }

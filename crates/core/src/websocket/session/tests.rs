@@ -32,7 +32,7 @@ impl Side {
     }
 
     /// The messages in `bytes`.
-    fn hear(&mut self, bytes: &[u8], now: Instant) -> Vec<Bytes> {
+    fn receive(&mut self, bytes: &[u8], now: Instant) -> Vec<Bytes> {
         let (mut input, mut messages) = (BytesMut::from(bytes), vec![]);
         while let Some(message) = self.session.next(&mut input, now, &mut self.out) {
             messages.push(message.bytes);
@@ -42,7 +42,7 @@ impl Side {
     }
 
     /// What it has sent since the last call, without the bytes of close frames' reasons.
-    fn said(&mut self) -> Vec<u8> {
+    fn sent(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.out)
     }
 }
@@ -67,10 +67,10 @@ fn messages_and_pings() {
     let pong = framed(|out| encode::pong(b"are you there", None, out));
     for split in 0..=bytes.len() {
         let mut side = Side::new();
-        let mut heard = side.hear(&bytes[..split], at(1));
-        heard.extend(side.hear(&bytes[split..], at(1)));
-        assert_eq!(heard, [&b"whole"[..], b"fragments", b""], "split at {split}");
-        assert_eq!(side.said(), pong);
+        let mut messages = side.receive(&bytes[..split], at(1));
+        messages.extend(side.receive(&bytes[split..], at(1)));
+        assert_eq!(messages, [&b"whole"[..], b"fragments", b""], "split at {split}");
+        assert_eq!(side.sent(), pong);
     }
 }
 
@@ -81,20 +81,20 @@ fn silence_is_pinged() {
     let mut side = Side::new();
     assert_eq!(side.session.deadline(), at(30));
     side.session.on_deadline(at(29), &mut side.out);
-    assert!(side.said().is_empty());
+    assert!(side.sent().is_empty());
     side.session.on_deadline(at(30), &mut side.out);
-    assert_eq!(side.said(), [0x89, 0]);
+    assert_eq!(side.sent(), [0x89, 0]);
     assert_eq!(side.session.deadline(), at(50));
-    side.hear(&framed(|out| encode::pong(b"", Some(KEY), out)), at(49));
+    side.receive(&framed(|out| encode::pong(b"", Some(KEY), out)), at(49));
     side.session.on_deadline(at(50), &mut side.out);
     assert_eq!((side.session.end(), side.session.deadline()), (None, at(79)));
     side.session.on_deadline(at(79), &mut side.out);
-    assert_eq!(side.said(), [0x89, 0]);
+    assert_eq!(side.sent(), [0x89, 0]);
     side.session.on_deadline(at(98), &mut side.out);
     assert_eq!(side.session.end(), None);
     side.session.on_deadline(at(99), &mut side.out);
     assert_eq!(side.session.end(), Some(End::Unanswered));
-    assert!(side.said().is_empty() && side.session.deadline() == Instant::MAX);
+    assert!(side.sent().is_empty() && side.session.deadline() == Instant::MAX);
 }
 
 /// Purpose: pongs keep a connection alive, and not in use; messages of either side do.
@@ -103,16 +103,16 @@ fn idleness() {
     let mut side = Side::new();
     let pong = framed(|out| encode::pong(b"", Some(KEY), out));
     for millis in [25, 50, 75, 99] {
-        side.hear(&pong, at(millis));
+        side.receive(&pong, at(millis));
     }
     side.session.sends();
     side.session.on_deadline(at(100), &mut side.out);
     assert!(side.session.is_open(), "it has sent something");
     for millis in [125, 150, 175, 199] {
-        side.hear(&pong, at(millis));
+        side.receive(&pong, at(millis));
     }
     side.session.on_deadline(at(200), &mut side.out);
-    assert_eq!(side.said()[2..4], 1001_u16.to_be_bytes());
+    assert_eq!(side.sent()[2..4], 1001_u16.to_be_bytes());
     assert!(!side.session.is_open() && side.session.deadline() == at(205));
 }
 
@@ -126,33 +126,33 @@ fn unfinished_messages() {
     };
     let mut side = Side::new();
     side.session.timing.idle_max = Duration::MAX;
-    side.hear(&fragment(10, true, false), at(10));
+    side.receive(&fragment(10, true, false), at(10));
     for millis in [30, 50, 69] {
-        side.hear(&pong, at(millis));
+        side.receive(&pong, at(millis));
         side.session.on_deadline(at(millis), &mut side.out);
         assert!(side.session.is_open(), "{millis}");
     }
     assert_eq!(side.session.deadline(), at(70));
-    side.hear(&fragment(5, false, true), at(69));
+    side.receive(&fragment(5, false, true), at(69));
     assert_eq!(side.session.deadline(), at(99), "there is none");
 
     // Bytes of it prolong it by what they earn.
-    side.hear(&fragment(12, true, false), at(100));
-    side.hear(&fragment(12, false, false), at(150));
-    side.hear(&pong, at(190));
+    side.receive(&fragment(12, true, false), at(100));
+    side.receive(&fragment(12, false, false), at(150));
+    side.receive(&pong, at(190));
     assert_eq!(side.session.deadline(), at(210), "behind the last byte");
-    side.hear(&fragment(1, false, false), at(209));
-    side.hear(&pong, at(250));
+    side.receive(&fragment(1, false, false), at(209));
+    side.receive(&pong, at(250));
     assert_eq!(side.session.deadline(), at(264), "25 bytes are worth 104 ms");
     side.session.rest(at(255));
     side.session.on_deadline(at(260), &mut side.out);
     assert!(side.session.is_open(), "it was not read");
     for millis in [280, 300, 314] {
-        side.hear(&pong, at(millis));
+        side.receive(&pong, at(millis));
     }
-    side.said();
+    side.sent();
     side.session.on_deadline(at(315), &mut side.out);
-    assert_eq!(side.said()[2..4], 1008_u16.to_be_bytes());
+    assert_eq!(side.sent()[2..4], 1008_u16.to_be_bytes());
     assert_eq!(side.session.end(), Some(End::Failed(CloseCode::POLICY)));
 }
 
@@ -190,17 +190,17 @@ fn compressed_messages() {
         bytes[0] |= encode::COMPRESSED;
         bytes
     };
-    assert_eq!(side.hear(&compressed(b"aa", true), at(1)), [vec![b'x'; 2048]]);
-    side.hear(&compressed(&[b'a'; 12], false), at(100));
+    assert_eq!(side.receive(&compressed(b"aa", true), at(1)), [vec![b'x'; 2048]]);
+    side.receive(&compressed(&[b'a'; 12], false), at(100));
     assert_eq!(side.session.deadline(), at(160));
-    side.hear(
+    side.receive(
         &framed(|out| encode::frame(Kind::Text, b"a", false, false, Some(KEY), out)),
         at(159),
     );
     assert_eq!(side.session.deadline(), at(214), "13 bytes are worth 54 ms");
     let end = framed(|out| encode::frame(Kind::Text, b"", false, true, Some(KEY), out));
-    assert_eq!(side.hear(&end, at(200))[0].len(), 13 * 1024);
-    assert!(side.session.is_open() && side.said().is_empty());
+    assert_eq!(side.receive(&end, at(200))[0].len(), 13 * 1024);
+    assert!(side.session.is_open() && side.sent().is_empty());
 }
 
 /// Purpose: the peer's close frame is answered with its code, once; what follows it is dropped.
@@ -211,15 +211,15 @@ fn the_peer_closes() {
         encode::close(Some(CloseCode(4001)), "bye", Some(KEY), out);
         encode::message(Kind::Text, b"late", Some(KEY), out);
     });
-    assert!(side.hear(&bytes, at(1)).is_empty());
-    assert!(side.session.has_heard_close() && side.session.sends() && side.said().is_empty());
+    assert!(side.receive(&bytes, at(1)).is_empty());
+    assert!(side.session.has_received_close() && side.session.sends() && side.sent().is_empty());
     side.session.answer_close(&mut side.out);
     side.session.answer_close(&mut side.out);
-    assert_eq!(side.said(), framed(|out| encode::close(Some(CloseCode(4001)), "", None, out)));
-    assert_eq!(side.session.said(), Some((CloseCode(4001), "bye")));
+    assert_eq!(side.sent(), framed(|out| encode::close(Some(CloseCode(4001)), "", None, out)));
+    assert_eq!(side.session.close_frame(), Some((CloseCode(4001), "bye")));
     assert_eq!(side.session.end(), Some(End::Closed(Some(CloseCode(4001)))));
     side.session.close(CloseCode::NORMAL, "", at(2), &mut side.out);
-    assert!(side.said().is_empty() && !side.session.sends());
+    assert!(side.sent().is_empty() && !side.session.sends());
 }
 
 /// Purpose: a peer that has closed gets an answer, however it goes on: ours to something else, one at the next deadline
@@ -229,14 +229,14 @@ fn the_peer_has_closed() {
     let bytes = framed(|out| encode::close(None, "", Some(KEY), out));
     for way in 0..3 {
         let mut side = Side::new();
-        side.hear(&bytes, at(1));
+        side.receive(&bytes, at(1));
         match way {
             0 => side.session.close(CloseCode::POLICY, "no", at(2), &mut side.out),
             1 => side.session.on_deadline(at(6), &mut side.out),
             _ => side.session.lost(),
         }
         assert_eq!(side.session.end(), Some(End::Closed(None)));
-        assert_eq!(side.said().first(), if way == 2 { None } else { Some(&0x88) });
+        assert_eq!(side.sent().first(), if way == 2 { None } else { Some(&0x88) });
     }
 }
 
@@ -247,7 +247,7 @@ fn we_close() {
     for is_answered in [true, false] {
         let mut side = Side::new();
         side.session.close(CloseCode::GOING_AWAY, "drain", at(1), &mut side.out);
-        side.said();
+        side.sent();
         assert!(!side.session.sends() && side.session.end().is_none());
         let bytes = framed(|out| {
             encode::message(Kind::Text, b"crossing", Some(KEY), out);
@@ -256,10 +256,10 @@ fn we_close() {
                 encode::close(Some(CloseCode::GOING_AWAY), "", Some(KEY), out);
             }
         });
-        assert!(side.hear(&bytes, at(3)).is_empty());
+        assert!(side.receive(&bytes, at(3)).is_empty());
         side.session.on_deadline(at(5), &mut side.out);
         side.session.on_deadline(at(6), &mut side.out);
-        assert!(side.said().is_empty());
+        assert!(side.sent().is_empty());
         let end = match is_answered {
             true => End::Closed(Some(CloseCode::GOING_AWAY)),
             false => End::Unanswered,
@@ -274,9 +274,10 @@ fn we_close() {
 fn broken_rules_and_lost_peers() {
     let mut side = Side::new();
     assert!(
-        side.hear(&framed(|out| encode::message(Kind::Text, b"bare", None, out)), at(1)).is_empty()
+        side.receive(&framed(|out| encode::message(Kind::Text, b"bare", None, out)), at(1))
+            .is_empty()
     );
-    assert_eq!(side.said()[2..4], 1002_u16.to_be_bytes());
+    assert_eq!(side.sent()[2..4], 1002_u16.to_be_bytes());
     assert_eq!(side.session.end(), Some(End::Failed(CloseCode::PROTOCOL)));
     side.session.lost();
     assert_eq!(side.session.end(), Some(End::Failed(CloseCode::PROTOCOL)));

@@ -333,7 +333,7 @@ impl Controller {
         }
         let counts = gate.counts();
         counts.unwrap_or_else(|error| {
-            tell("cannot read the kernel's gate", &error);
+            log_failure("cannot read the kernel's gate", &error);
             before
         })
     }
@@ -370,7 +370,7 @@ impl Controller {
         match gate.refuse_by(wanted) {
             Ok(true) => self.standing.refusal = wanted,
             Ok(false) => {} // It can only reset.
-            Err(error) => tell("cannot change how the kernel's gate refuses", &error),
+            Err(error) => log_failure("cannot change how the kernel's gate refuses", &error),
         }
     }
 
@@ -384,7 +384,7 @@ impl Controller {
         if let Some(gate) = self.gate.as_mut().and_then(KernelGate::adjustable)
             && let Err(error) = gate.set_limit(limit)
         {
-            tell("cannot set the limit of the kernel's gate", &error);
+            log_failure("cannot set the limit of the kernel's gate", &error);
         }
         // A worker that holds connections back may wait for this only.
         if limit > before && sample.is_felt(before) {
@@ -394,7 +394,7 @@ impl Controller {
 }
 
 /// The server goes on: the gate continues with its last settings.
-fn tell(what: &'static str, error: &io::Error) {
+fn log_failure(what: &'static str, error: &io::Error) {
     rate_limited!(
         WARN,
         what,
@@ -434,7 +434,7 @@ impl Control {
         let stopped = Arc::clone(&stop);
         let origin = time::Instant::now();
         let run = move || {
-            controller.admission.bound.hear();
+            controller.admission.bound.listen();
             controller.give_up_rights();
             let mut pause = PERIOD;
             while !stopped.load(Relaxed) {

@@ -24,7 +24,7 @@ pub(crate) struct Policy {
     /// Proxies passed on most of the requests that were looked at last.
     is_proxied: bool,
     /// What was logged last.
-    told: Refuse,
+    reported: Refuse,
 }
 
 impl Policy {
@@ -34,7 +34,7 @@ impl Policy {
             reuse: Reuse::default(),
             strain,
             is_proxied: false,
-            told: Refuse::Connections,
+            reported: Refuse::Connections,
         }
     }
 
@@ -45,7 +45,7 @@ impl Policy {
             self.is_proxied = came.passed_on * 2 >= came.judged;
         }
         if sample.standing > 0 {
-            self.tell();
+            self.report();
         }
         let is_strained = |strain: &mut Strain| strain.on_sample(now, sample.standing > 0);
         self.strain.as_mut().is_some_and(is_strained)
@@ -75,9 +75,9 @@ impl Policy {
         self.reuse.are_kept()
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let refuses = if self.refuses_requests() { Refuse::Requests } else { Refuse::Connections };
-        if std::mem::replace(&mut self.told, refuses) != refuses {
+        if std::mem::replace(&mut self.reported, refuses) != refuses {
             let reason = match refuses {
                 Refuse::Requests => "connections are kept for several requests each",
                 _ => "connections bring a request or two each",

@@ -14,18 +14,18 @@ use crate::metrics::Rejection;
 /// A limit that returns a set value, and keeps the samples it was given.
 #[derive(Clone, Default)]
 struct Puppet {
-    says: Arc<AtomicU32>,
-    heard: Arc<Mutex<Vec<Sample>>>,
+    returns: Arc<AtomicU32>,
+    samples: Arc<Mutex<Vec<Sample>>>,
 }
 
 impl Limit for Puppet {
     fn on_sample(&mut self, _now: Instant, sample: &Sample) -> u32 {
-        self.heard.lock().expect("no test panics holding it").push(*sample);
+        self.samples.lock().expect("no test panics holding it").push(*sample);
         self.limit()
     }
 
     fn limit(&self) -> u32 {
-        self.says.load(Relaxed)
+        self.returns.load(Relaxed)
     }
 
     fn name(&self) -> &'static str {
@@ -106,7 +106,7 @@ impl Stage {
         let metrics = Metrics::new();
         metrics.begin(&["a"], 1);
         let puppet = Puppet::default();
-        puppet.says.store(100, Relaxed);
+        puppet.returns.store(100, Relaxed);
         let wicket = Wicket::default();
         let gate = match is_adjustable {
             true => KernelGate::Adjustable(Box::new(wicket.clone())),
@@ -145,7 +145,7 @@ impl Stage {
     }
 
     fn last_sample(&self) -> Sample {
-        *self.puppet.heard.lock().expect("no test panics holding it").last().expect("one tick")
+        *self.puppet.samples.lock().expect("no test panics holding it").last().expect("one tick")
     }
 }
 
@@ -210,15 +210,15 @@ fn counters_become_a_sample() {
 #[test]
 fn a_limit_is_published() {
     let mut stage = Stage::new(true);
-    stage.puppet.says.store(50, Relaxed);
+    stage.puppet.returns.store(50, Relaxed);
     stage.tick();
     assert_eq!(stage.controller.admission.limit(), 50);
     assert_eq!(stage.wicket.limit.load(Relaxed), 50);
-    stage.puppet.says.store(60, Relaxed);
+    stage.puppet.returns.store(60, Relaxed);
     stage.tick();
     assert_eq!(stage.wakes.load(Relaxed), 0, "no connection was held back");
     stage.metrics.worker(0).set_load(60);
-    stage.puppet.says.store(70, Relaxed);
+    stage.puppet.returns.store(70, Relaxed);
     stage.tick();
     assert_eq!((stage.controller.admission.limit(), stage.wakes.load(Relaxed)), (70, 1));
 }
@@ -227,7 +227,7 @@ fn a_limit_is_published() {
 #[test]
 fn a_fixed_ceiling_is_left_alone() {
     let mut stage = Stage::new(false);
-    stage.puppet.says.store(50, Relaxed);
+    stage.puppet.returns.store(50, Relaxed);
     stage.tick();
     assert_eq!(stage.controller.admission.limit(), 50);
     assert_eq!(stage.wicket.limit.load(Relaxed), 0);
@@ -265,7 +265,7 @@ fn refusing_escalates_and_calms_down() {
 fn kept_connections_open_the_gates() {
     let mut stage = Stage::with(true, Refuse::Auto);
     let worker = stage.metrics.worker(0);
-    stage.puppet.says.store(8, Relaxed);
+    stage.puppet.returns.store(8, Relaxed);
     let mut serve = |connections: u64, requests: u64| {
         worker.connections.add(connections);
         (0..requests).for_each(|_| worker.request(0, 200));
@@ -348,8 +348,8 @@ fn workers_are_told_what_the_kernel_refused() {
 #[test]
 fn signals_reach_the_page() {
     let mut stage = Stage::new(true);
-    let (metrics, told) = (stage.metrics.clone(), Arc::clone(&stage.controller.admission));
-    metrics.admission(move || told.scaling());
+    let (metrics, source) = (stage.metrics.clone(), Arc::clone(&stage.controller.admission));
+    metrics.admission(move || source.scaling());
     let worker = metrics.worker(0);
     for _ in 0..100 {
         for _ in 0..10 {

@@ -55,16 +55,16 @@ pub(super) fn missing(name: &str, error: &io::Error) -> io::Error {
 }
 
 /// The tool failed.
-pub(super) fn refused(name: &str, said: &str) -> io::Error {
-    let said = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>();
-    let said = said.join(" ");
+pub(super) fn refused(name: &str, output: &str) -> io::Error {
+    let output = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>();
+    let output = output.join(" ");
     if capability::has(Capability::NetAdmin) {
-        return io::Error::other(format!("{name} says: {said}"));
+        return io::Error::other(format!("{name} says: {output}"));
     }
     let text = format!(
         "CAP_NET_ADMIN is missing: setcap cap_net_admin+ep on the program, \
          AmbientCapabilities=CAP_NET_ADMIN in systemd, --cap-add NET_ADMIN in a container \
-         ({name} says: {said})"
+         ({name} says: {output})"
     );
     io::Error::new(io::ErrorKind::PermissionDenied, text)
 }

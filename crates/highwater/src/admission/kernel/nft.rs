@@ -53,12 +53,12 @@ impl Nft {
         let place = address.to_string().replace(|it: char| !it.is_ascii_alphanumeric(), "_");
         let table = format!("highwater_{}_{place}", std::process::id());
         let mut gate = Nft { nft, lines: follow(output)?, table, counted: Counted::default() };
-        gate.tell(&rules(&gate.table, address, limit))?;
+        gate.send_commands(&rules(&gate.table, address, limit))?;
         gate.refused()?;
         Ok(gate)
     }
 
-    fn tell(&mut self, commands: &str) -> io::Result<()> {
+    fn send_commands(&mut self, commands: &str) -> io::Result<()> {
         let stdin = self.nft.stdin.as_mut().expect("it is piped, and never taken");
         // It may have ended already, with a message that says why.
         match stdin.write_all(commands.as_bytes()) {
@@ -70,19 +70,19 @@ impl Nft {
     /// How many connections the rule has refused. Also fails if an earlier command failed.
     fn refused(&mut self) -> io::Result<u64> {
         let ask = format!("list counter inet {} refused\n", self.table);
-        self.tell(&ask)?;
-        let mut said = String::new();
+        self.send_commands(&ask)?;
+        let mut reply = String::new();
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             if let Some(packets) = packets(&line) {
                 return Ok(packets);
             }
-            said.push_str(&line);
-            said.push('\n');
+            reply.push_str(&line);
+            reply.push('\n');
             if line.contains("Error") {
-                return Err(firewall::refused("nft", &said));
+                return Err(firewall::refused("nft", &reply));
             }
         }
-        Err(firewall::refused("nft", &format!("{said}no answer in {PATIENCE:?}")))
+        Err(firewall::refused("nft", &format!("{reply}no answer in {PATIENCE:?}")))
     }
 }
 

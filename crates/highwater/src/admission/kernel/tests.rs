@@ -47,19 +47,19 @@ fn isolated(test: &str, capabilities: &str) -> bool {
             return false;
         }
     };
-    let said = format!(
+    let output_text = format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
-    if said.contains("unshare failed") {
-        skip("root", said);
+    if output_text.contains("unshare failed") {
+        skip("root", output_text);
         return false;
     }
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("1 passed"), "the test of that name ran: {said}");
+    assert!(output.status.success(), "{output_text}");
+    assert!(output_text.contains("1 passed"), "the test of that name ran: {output_text}");
     // What it has skipped; past libtest, which holds back what a test prints that passes.
-    for line in said.lines().filter(|line| line.starts_with("SKIPPED ")) {
+    for line in output_text.lines().filter(|line| line.starts_with("SKIPPED ")) {
         writeln!(io::stderr(), "{line}").expect("standard error is open");
     }
     false

@@ -152,16 +152,16 @@ impl Build {
                 Effect::OfRequest => Covered::PerRequest(template.clone()),
                 Effect::Constant => {
                     let place = format!("{} {}", route.methods_text(), route.path);
-                    let mut tell = |problem: &dyn fmt::Display| {
+                    let mut report = |problem: &dyn fmt::Display| {
                         problems.push(format!("{place}: behind its layers, {problem}"));
                         Covered::Not
                     };
                     let mut response = match scope.stack.amend_once(template.make()) {
                         Ok(response) => response,
-                        Err(panic) => return tell(&panic),
+                        Err(panic) => return report(&panic),
                     };
                     match response.problem(false) {
-                        Some(problem) => tell(&problem),
+                        Some(problem) => report(&problem),
                         None => Covered::Prepared(template.prepare(response)),
                     }
                 }

@@ -278,15 +278,15 @@ mod tests {
     /// handler that may work is refused.
     #[test]
     fn what_is_wanted_and_is_not_there() {
-        let told = |problem: Option<String>| problem.expect("it can never be extracted");
+        let message = |problem: Option<String>| problem.expect("it can never be extracted");
         assert!(
-            told(problem::<(u8, u8)>(&["a"])).starts_with("path parameters: 2 wanted, 1 in /x;")
+            message(problem::<(u8, u8)>(&["a"])).starts_with("path parameters: 2 wanted, 1 in /x;")
         );
-        assert!(told(problem::<u8>(&[])).starts_with("path parameters: 1 wanted, none in /x;"));
+        assert!(message(problem::<u8>(&[])).starts_with("path parameters: 1 wanted, none in /x;"));
         assert!(
-            told(problem::<Id>(&["a", "b"])).starts_with("path parameters: 1 wanted, 2 in /x;")
+            message(problem::<Id>(&["a", "b"])).starts_with("path parameters: 1 wanted, 2 in /x;")
         );
-        let place = told(problem::<Place>(&["shelf", "pos"]));
+        let place = message(problem::<Place>(&["shelf", "pos"]));
         assert!(place.starts_with("path parameters: `position` wanted, 2 in /x;"), "{place}");
         assert_eq!(problem::<(u8, u8)>(&["a", "b"]), None);
         assert_eq!(problem::<String>(&["a"]), None);

@@ -161,7 +161,9 @@ impl Draft<'_> {
         about.more.iter().for_each(|more| more(&mut operation));
         let covers = |layer: &&&Layer| !is_fixed || layer.covers_everything;
         let layers = around.layers.iter().filter(covers);
-        layers.filter_map(|layer| layer.documents.as_ref()).for_each(|say| say(&mut operation));
+        layers
+            .filter_map(|layer| layer.documents.as_ref())
+            .for_each(|describe| describe(&mut operation));
         if !is_fixed && !route.description.options.is_never_shed {
             operation.error(
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -75,11 +75,11 @@ impl Response {
 
     fn check_length(&mut self) -> Option<String> {
         for (_, value) in self.headers.iter().filter(|(name, _)| *name == header::CONTENT_LENGTH) {
-            let said = length(value);
-            if let Some(said) = said {
-                self.body.set_length(said);
+            let declared = length(value);
+            if let Some(declared) = declared {
+                self.body.set_length(declared);
             }
-            if said.is_none() || said != self.body.len() {
+            if declared.is_none() || declared != self.body.len() {
                 return Some(format!(
                     "`Content-Length: {}` is not the length of the content, which is {}; leave it out: \
                      the server writes it",

@@ -23,12 +23,12 @@ fn not_copied() {
     let http1::Next::Request(request) = next else { panic!("it is complete") };
     let target = app.find(&request.head, &mut routed.params);
     let disconnected = Default::default();
-    let heard = |body: RequestBody<'_>| {
+    let received = |body: RequestBody<'_>| {
         let request = app.request(target, &request.head, &routed, body, None, &disconnected);
-        hear(resolve(call(&app, &request))).body
+        receive(resolve(call(&app, &request))).body
     };
     let content = Bytes::from(vec![b'x'; 5]);
-    assert_eq!(heard(RequestBody::Collected(&content)), at(&content));
-    let copied = heard(RequestBody::Whole(&content));
+    assert_eq!(received(RequestBody::Collected(&content)), at(&content));
+    let copied = received(RequestBody::Whole(&content));
     assert!(copied != at(&content) && copied.ends_with(" 5"), "{copied}");
 }

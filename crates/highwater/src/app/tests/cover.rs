@@ -97,15 +97,16 @@ fn a_layer_answers() {
         });
     let router = diary.cover("outer", Router::new()).layer(authorize);
     let app = build(diary.cover("inner", router).get("/", || "secret"));
-    let heard = get(&app, "/");
-    assert_eq!((heard.status, heard.header("www-authenticate")), (401, Some("Bearer")));
-    assert_eq!(heard.body, rendered("unauthorized", "a token is needed"));
+    let received = get(&app, "/");
+    assert_eq!((received.status, received.header("www-authenticate")), (401, Some("Bearer")));
+    assert_eq!(received.body, rendered("unauthorized", "a token is needed"));
     assert_eq!(diary.take(), "outer-request outer-in outer-out(401) outer-response(401)");
     // What does not exist is hidden behind the same refusal.
     assert_eq!(get(&app, "/nowhere").status, 401);
     diary.take();
-    let heard = hear(request(&app, "GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer x\r\n\r\n"));
-    assert_eq!(heard.body, "secret");
+    let received =
+        receive(request(&app, "GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer x\r\n\r\n"));
+    assert_eq!(received.body, "secret");
 }
 
 /// Purpose: a value that a layer attaches reaches handlers of every kind and the layers around it, asynchronous
@@ -135,8 +136,8 @@ fn extensions_travel() {
     // What is attached reaches the layers within, and on the way out those that saw it attached.
     let check = |app: &App, diary: &Diary, expected: &str, logged: &str| {
         for kind in ["inline", "blocking", "async"] {
-            let heard = get(app, &format!("/{kind}/1"));
-            assert_eq!(heard.body, format!("{expected} /{kind}/{{x}}"));
+            let received = get(app, &format!("/{kind}/1"));
+            assert_eq!(received.body, format!("{expected} /{kind}/{{x}}"));
             assert_eq!(diary.take(), format!("GET /{kind}/1 1 h {logged} 192.0.2.7:4711"));
         }
         assert_eq!(get(app, "/none").body, "true");
@@ -193,11 +194,11 @@ fn middleware_requests() {
              Content-Length: 4\r\n\r\nbody"
         )
     };
-    let heard = hear(request(&app, &raw("go")));
-    assert_eq!(heard.body, r#"["changed"] x y body"#);
-    assert_eq!(heard.header("x-a"), Some("out"));
-    let heard = hear(request(&app, &raw("stop")));
-    assert_eq!((heard.status, heard.body), (403, rendered("forbidden", "stopped")));
+    let received = receive(request(&app, &raw("go")));
+    assert_eq!(received.body, r#"["changed"] x y body"#);
+    assert_eq!(received.header("x-a"), Some("out"));
+    let received = receive(request(&app, &raw("stop")));
+    assert_eq!((received.status, received.body), (403, rendered("forbidden", "stopped")));
 }
 
 /// Purpose: streamed bodies go through asynchronous layers as streams, with synchronous ones between them.
@@ -217,7 +218,7 @@ fn middleware_and_streams() {
     let router = Router::new().layer(layer::around(pass)).layer(between).layer(layer::around(pass));
     let app = build(router.post("/", length));
     let raw = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
-    assert_eq!(hear(request_with(&app, raw, None, vec!["abc", "de"])).body, "5");
+    assert_eq!(receive(request_with(&app, raw, None, vec!["abc", "de"])).body, "5");
 }
 
 /// Purpose: a blocking handler behind an asynchronous layer goes to the pool of the worker that polls it; a full
@@ -239,8 +240,8 @@ fn middleware_and_the_pool() {
             block_on(app.worker_context(WorkerInfo::new(0, 1), std::time::Duration::MAX, submit));
         let context = context.expect("there is nothing to make").expect("a future awaits the pool");
         let _entered = context.enter();
-        let heard = get(&app, "/");
-        (heard.status, heard.header("x-seen").map(String::from), heard.body)
+        let received = get(&app, "/");
+        (received.status, received.header("x-seen").map(String::from), received.body)
     };
     let on_a_thread = std::rc::Rc::new(|task: Box<dyn FnOnce() + Send>| {
         let pool = std::thread::Builder::new().name("pool".into());
@@ -288,15 +289,15 @@ fn renderer() {
         ("BREW", "/own", 501, "<not_implemented the method BREW is not known here>"),
     ];
     for (method, path, status, body) in table {
-        let heard = send(&app, method, path);
-        assert_eq!((heard.status, heard.body.as_str()), (status, body));
-        assert_eq!(heard.header("content-type"), Some("text/html; charset=utf-8"));
+        let received = send(&app, method, path);
+        assert_eq!((received.status, received.body.as_str()), (status, body));
+        assert_eq!(received.header("content-type"), Some("text/html; charset=utf-8"));
     }
-    let heard = send(&app, "PUT", "/own");
-    assert_eq!((heard.status, heard.header("allow")), (405, Some("GET, HEAD, OPTIONS")));
-    let heard = hear(request(&app, "GET / HTTP/1.1\r\n\r\n"));
+    let received = send(&app, "PUT", "/own");
+    assert_eq!((received.status, received.header("allow")), (405, Some("GET, HEAD, OPTIONS")));
+    let received = receive(request(&app, "GET / HTTP/1.1\r\n\r\n"));
     let refused = "<malformed_request exactly one valid Host field is required>";
-    assert_eq!((heard.status, heard.body.as_str()), (400, refused));
+    assert_eq!((received.status, received.body.as_str()), (400, refused));
     let response = request(&app, "GET /own HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(response.error().map(Error::code), Some("conflict"));
 }
@@ -318,8 +319,8 @@ fn renderers_nest() {
     assert_eq!((get(&app, "/x").status, get(&app, "/x").body.as_str()), (418, "outer bad_gateway"));
     assert_eq!(get(&app, "/plain/x").body, "outer bad_gateway");
     diary.take();
-    let heard = get(&app, "/in/x");
-    assert_eq!((heard.status, heard.body.as_str()), (502, "inner"));
+    let received = get(&app, "/in/x");
+    assert_eq!((received.status, received.body.as_str()), (502, "inner"));
     assert!(diary.take().contains("outer-out(502)"));
     assert_eq!(get(&app, "/in/y").body, "inner");
 }
@@ -367,7 +368,7 @@ fn panics() {
             .get("/fine", || "fine")
             .nest("/m", covered),
     );
-    let answers: Vec<(String, Heard, String)> =
+    let answers: Vec<(String, Received, String)> =
         ["/inline", "/async", "/blocking", "/extractor", "/before", "/m/self", "/m/below"]
             .map(|path| {
                 let text = path.rsplit('/').next().unwrap_or_default();
@@ -375,9 +376,9 @@ fn panics() {
                 (format!("panicked: {text}"), get(&app, path), diary.take())
             })
             .into();
-    for (expected, heard, logged) in answers {
-        assert_eq!(heard.status, 500, "{expected}");
-        assert_eq!(heard.body, rendered("internal", "Internal Server Error"));
+    for (expected, received, logged) in answers {
+        assert_eq!(received.status, 500, "{expected}");
+        assert_eq!(received.body, rendered("internal", "Internal Server Error"));
         assert_eq!(logged, expected);
     }
     assert_eq!(get(&app, "/fine").body, "fine");

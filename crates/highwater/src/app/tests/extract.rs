@@ -75,8 +75,12 @@ fn path_refusals() {
         ("/text/%FF", "path parameter `t`: in `%FF`, the decoded bytes are not UTF-8"),
     ];
     for (path, message) in table {
-        let heard = get(&app, path);
-        assert_eq!((heard.status, heard.body), (400, rendered("invalid_path", message)), "{path}");
+        let received = get(&app, path);
+        assert_eq!(
+            (received.status, received.body),
+            (400, rendered("invalid_path", message)),
+            "{path}"
+        );
     }
 }
 
@@ -106,11 +110,11 @@ fn path_of_the_wrong_shape() {
         ("/struct/1", "Path<T> does not fit the route `/struct/{a}`: `_other` is missing"),
     ] {
         let response = request(&app, &format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
-        let told = response.error().expect("it is an error").source().map(ToString::to_string);
-        assert_eq!(told.as_deref(), Some(source));
-        let heard = hear(response);
+        let reported = response.error().expect("it is an error").source().map(ToString::to_string);
+        assert_eq!(reported.as_deref(), Some(source));
+        let received = receive(response);
         assert_eq!(
-            (heard.status, heard.body),
+            (received.status, received.body),
             (500, rendered("internal", "Internal Server Error"))
         );
     }
@@ -174,9 +178,9 @@ fn query_refusals() {
         ),
     ];
     for (target, message) in table {
-        let heard = get(&app, target);
+        let received = get(&app, target);
         assert_eq!(
-            (heard.status, heard.body),
+            (received.status, received.body),
             (400, rendered("invalid_query", message)),
             "{target}"
         );
@@ -196,8 +200,8 @@ fn query_bounds() {
         assert_eq!(form(count).body, count.to_string());
     }
     let message = "form: there are more than 1000 pairs";
-    let heard = form(1001);
-    assert_eq!((heard.status, heard.body), (422, rendered("invalid_body", message)));
+    let received = form(1001);
+    assert_eq!((received.status, received.body), (422, rendered("invalid_body", message)));
 }
 
 #[derive(Deserialize)]
@@ -254,8 +258,8 @@ fn json() {
         ("{\"title\":\"a\"}", 422, "invalid_body", "missing field `author` at line 1 column 13"),
     ];
     for (body, status, code, message) in table {
-        let heard = post(&app, "/", "application/json", body);
-        assert_eq!((heard.status, heard.body), (status, rendered(code, message)), "{body}");
+        let received = post(&app, "/", "application/json", body);
+        assert_eq!((received.status, received.body), (status, rendered(code, message)), "{body}");
     }
 }
 
@@ -273,9 +277,9 @@ fn form() {
     assert_eq!(post(&app, "/", form, "age=7&name=J%C3%BCrg+X").body, "Jürg X 7");
     assert_eq!(post(&app, "/", &format!("{form}; charset=utf-8"), "age=7&name=").status, 200);
     assert_eq!(post(&app, "/", "text/plain", "age=7&name=").status, 415);
-    let heard = post(&app, "/", form, "age=old&name=");
+    let received = post(&app, "/", form, "age=old&name=");
     let message = "field `age`: `old` is not an integer from 0 to 255";
-    assert_eq!((heard.status, heard.body), (422, rendered("invalid_body", message)));
+    assert_eq!((received.status, received.body), (422, rendered("invalid_body", message)));
     assert_eq!(post(&app, "/", form, "age=7&name=\u{7f}%FF").status, 422);
 }
 
@@ -309,7 +313,7 @@ fn bodies() {
     let chunked = "POST /streamed HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
     let response = request_with(&app, chunked, None, vec!["one", "two"]);
     // What waits is joined, however it was cut on its way.
-    assert_eq!(hear(response).body, "onetwo");
+    assert_eq!(receive(response).body, "onetwo");
 }
 
 /// Purpose: bytes that are not text are refused where text is wanted.
@@ -334,9 +338,9 @@ fn text_is_utf8() {
     let body = RequestBody::Whole(body);
     let disconnected = Default::default();
     let request = app.request(target, &request.head, &routed, body, None, &disconnected);
-    let heard = hear(resolve(call(&app, &request)));
+    let received = receive(resolve(call(&app, &request)));
     let message = "the body is not UTF-8 from its byte 1 on";
-    assert_eq!((heard.status, heard.body), (400, rendered("invalid_body", message)));
+    assert_eq!((received.status, received.body), (400, rendered("invalid_body", message)));
 }
 
 /// Purpose: the parts of a head, and the order of arguments does not matter.
@@ -374,9 +378,9 @@ fn heads() {
         )
     };
     for method in ["POST", "BREW"] {
-        let heard = hear(request(&app, &raw(method, "x-iD: 7\r\n")));
+        let received = receive(request(&app, &raw(method, "x-iD: 7\r\n")));
         assert_eq!(
-            heard.body,
+            received.body,
             format!("{method} /x?y=%20 HTTP/1.0 7 2 192.0.2.7:4711 hi /{{all}}")
         );
     }
@@ -385,12 +389,12 @@ fn heads() {
         ("X-Id: x\r\n", "header field `X-Id`: expected a small number"),
         ("X-Id: \u{fffd}\r\n", "header field `X-Id`: expected a small number"),
     ] {
-        let heard = hear(request(&app, &raw("POST", field)));
-        assert_eq!((heard.status, heard.body), (400, rendered("invalid_header", message)));
+        let received = receive(request(&app, &raw("POST", field)));
+        assert_eq!((received.status, received.body), (400, rendered("invalid_header", message)));
     }
     assert_eq!(get(&app, "/id").body, "0");
     let present = "GET /id HTTP/1.1\r\nHost: h\r\nX-Id: -\r\n\r\n";
-    assert_eq!(hear(request(&app, present)).status, 400, "optional is not the same as lenient");
+    assert_eq!(receive(request(&app, present)).status, 400, "optional is not the same as lenient");
 }
 
 /// Purpose: cookies are split as RFC 6265 §5.4 and §4.2.1 write them, and malformed ones are left out.
@@ -402,7 +406,7 @@ fn cookies() {
     }
     let app = build(Router::new().get("/", list));
     let with = |fields: &str| {
-        hear(request(&app, &format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"))).body
+        receive(request(&app, &format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"))).body
     };
     assert_eq!(with(""), " first a: None");
     assert_eq!(
@@ -469,8 +473,12 @@ fn refused_values_are_the_peers() {
     let fine = ["/one/2", "/small/4", "/pair/1/2", "/named/2", "/ordered/1/2", "/query?n=2"];
     assert!(fine.iter().all(|path| get(&app, path).status == 200));
     let path = |path: &str, message: &str| {
-        let heard = get(&app, path);
-        assert_eq!((heard.status, heard.body), (400, rendered("invalid_path", message)), "{path}");
+        let received = get(&app, path);
+        assert_eq!(
+            (received.status, received.body),
+            (400, rendered("invalid_path", message)),
+            "{path}"
+        );
     };
     path("/one/3", "path parameter `n`: `3` is not accepted: it is odd");
     path("/pair/1/3", "path parameter `n`: `3` is not accepted: it is odd");
@@ -479,12 +487,12 @@ fn refused_values_are_the_peers() {
     path("/small/7", &format!("path parameter `n`: `7` is not accepted: {small}"));
     let both = "path parameter `low`: `2`, path parameter `high`: `1`";
     path("/ordered/2/1", &format!("{both} are not accepted: they are not in order"));
-    let heard = get(&app, "/query?n=3");
+    let received = get(&app, "/query?n=3");
     let message = "query parameter `n`: `3` is not accepted: it is odd";
-    assert_eq!((heard.status, heard.body), (400, rendered("invalid_query", message)));
-    let heard = post(&app, "/form", "application/x-www-form-urlencoded", "n=3");
+    assert_eq!((received.status, received.body), (400, rendered("invalid_query", message)));
+    let received = post(&app, "/form", "application/x-www-form-urlencoded", "n=3");
     let message = "field `n`: `3` is not accepted: it is odd";
-    assert_eq!((heard.status, heard.body), (422, rendered("invalid_body", message)));
+    assert_eq!((received.status, received.body), (422, rendered("invalid_body", message)));
     // Another number of parameters is the application's own mistake, and both are named to it.
     let response = request(&app, "GET /wrong/1 HTTP/1.1\r\nHost: h\r\n\r\n");
     let error = response.error().expect("it is one").to_string();

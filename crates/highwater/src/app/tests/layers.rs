@@ -26,8 +26,8 @@ fn look(name: &'static str) -> Layer {
     })
 }
 
-fn seen(heard: &Heard) -> String {
-    let of_name = heard.headers.iter().filter(|(name, _)| name == "x-seen");
+fn seen(received: &Received) -> String {
+    let of_name = received.headers.iter().filter(|(name, _)| name == "x-seen");
     of_name.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ")
 }
 
@@ -54,10 +54,10 @@ fn with_request<R>(app: &App, path: &str, f: impl FnOnce(&Request<'_>) -> R) -> 
 }
 
 /// How request number `n` for `path` is refused.
-fn refused(app: &App, path: &str, n: u32) -> Heard {
+fn refused(app: &App, path: &str, n: u32) -> Received {
     with_request(app, path, |request| match app.refuse(request, n) {
-        Some(response) => hear(response),
-        None => hear(resolve(Outcome::Fixed(app.refusal(request.route(), n)))),
+        Some(response) => receive(response),
+        None => receive(resolve(Outcome::Fixed(app.refusal(request.route(), n)))),
     })
 }
 
@@ -85,17 +85,17 @@ fn fixed_answers() {
         .layer(look("no"))
         .get("/x", fixed((StatusCode::CREATED, [("x-own", "1")], "content")));
     let app = build(Router::new().nest("/constant", constant).nest("/dynamic", dynamic));
-    let heard = get(&app, "/constant/x");
-    assert_eq!((heard.status, heard.body.as_str()), (201, "content"));
-    assert_eq!((heard.header("x-own"), heard.header("x-fixed")), (Some("1"), Some("yes")));
-    assert_eq!(seen(&heard), "b a");
+    let received = get(&app, "/constant/x");
+    assert_eq!((received.status, received.body.as_str()), (201, "content"));
+    assert_eq!((received.header("x-own"), received.header("x-fixed")), (Some("1"), Some("yes")));
+    assert_eq!(seen(&received), "b a");
     assert_eq!(get(&app, "/constant/empty").status, 204);
-    let heard = get(&app, "/dynamic/x");
-    assert_eq!((heard.status, heard.body.as_str()), (201, "content"));
-    assert_eq!((heard.header("x-own"), heard.header("x-fixed")), (Some("1"), None));
-    assert_eq!(seen(&heard), "d c/dynamic/x");
+    let received = get(&app, "/dynamic/x");
+    assert_eq!((received.status, received.body.as_str()), (201, "content"));
+    assert_eq!((received.header("x-own"), received.header("x-fixed")), (Some("1"), None));
+    assert_eq!(seen(&received), "d c/dynamic/x");
     // The content is one for all.
-    assert_eq!(get(&app, "/dynamic/x"), heard);
+    assert_eq!(get(&app, "/dynamic/x"), received);
 }
 
 /// Purpose: a layer that covers everything may answer instead of a fixed answer.
@@ -112,12 +112,12 @@ fn fixed_answers_can_be_guarded() {
             .layer(look("inner").everywhere())
             .get("/x", fixed("content")),
     );
-    let heard = get(&app, "/x");
-    assert_eq!((heard.status, heard.body.as_str()), (403, "closed"));
-    assert_eq!(seen(&heard), "outer/x");
-    let heard = get(&app, "/x?open");
-    assert_eq!((heard.status, heard.body.as_str()), (200, "content"));
-    assert_eq!(seen(&heard), "inner/x outer/x");
+    let received = get(&app, "/x");
+    assert_eq!((received.status, received.body.as_str()), (403, "closed"));
+    assert_eq!(seen(&received), "outer/x");
+    let received = get(&app, "/x?open");
+    assert_eq!((received.status, received.body.as_str()), (200, "content"));
+    assert_eq!(seen(&received), "inner/x outer/x");
 }
 
 /// Purpose: a change that a layer must not make to a fixed answer is found when the application is built.
@@ -169,8 +169,8 @@ fn a_layer_makes_an_error() {
             .get("/async", async || "x"),
     );
     for path in ["/x", "/async", "/nowhere"] {
-        let heard = get(&app, path);
-        assert_eq!((heard.status, heard.body.as_str()), (409, "<conflict>"), "{path}");
+        let received = get(&app, path);
+        assert_eq!((received.status, received.body.as_str()), (409, "<conflict>"), "{path}");
     }
 }
 
@@ -205,16 +205,16 @@ fn preflights() {
     );
     let preflight = |target: &str| {
         let fields = "Host: h\r\nAccess-Control-Request-Method: PUT\r\n";
-        hear(request(&app, &format!("OPTIONS {target} HTTP/1.1\r\n{fields}\r\n")))
+        receive(request(&app, &format!("OPTIONS {target} HTTP/1.1\r\n{fields}\r\n")))
     };
     for path in ["/x", "/fixed", "/any", "/nowhere"] {
-        let heard = preflight(path);
-        assert_eq!((heard.status, heard.body.as_str()), (200, "allowed"), "{path}");
-        assert_eq!(seen(&heard), format!("outer{path}"));
+        let received = preflight(path);
+        assert_eq!((received.status, received.body.as_str()), (200, "allowed"), "{path}");
+        assert_eq!(seen(&received), format!("outer{path}"));
     }
     assert_eq!(preflight("*").body, "allowed");
-    let heard = preflight("/x?panic");
-    assert_eq!((heard.status, seen(&heard)), (500, String::from("outer/x")));
+    let received = preflight("/x?panic");
+    assert_eq!((received.status, seen(&received)), (500, String::from("outer/x")));
     // What is not a preflight, or is let pass, goes the usual way.
     assert_eq!(send(&app, "OPTIONS", "/x").status, 401);
     assert_eq!(preflight("/x?pass").status, 401);
@@ -223,12 +223,12 @@ fn preflights() {
 /// Purpose: a request tells the methods of its path, wherever it goes.
 #[test]
 fn allowed_methods() {
-    let tell = |request: &Request<'_>| {
+    let inspect = |request: &Request<'_>| {
         let methods = request.allowed_methods().unwrap_or("none").to_string();
         ControlFlow::<String>::Break(methods)
     };
     let app =
-        build(Router::new().layer(layer::on_request(tell)).get("/x", || "x").post("/x", || "x"));
+        build(Router::new().layer(layer::on_request(inspect)).get("/x", || "x").post("/x", || "x"));
     for method in ["GET", "OPTIONS", "DELETE"] {
         assert_eq!(send(&app, method, "/x").body, "GET, HEAD, POST, OPTIONS", "{method}");
     }
@@ -259,15 +259,15 @@ fn refusals() {
     let app = build(Router::new().nest("/constant", constant).nest("/dynamic", dynamic));
     let mut waits = Vec::new();
     for n in 0..4 {
-        let heard = refused(&app, "/constant/x", n);
-        assert_eq!((heard.status, heard.body.as_str()), (503, "overloaded"));
-        assert_eq!((heard.header("x-fixed"), seen(&heard)), (Some("yes"), "a".into()));
-        waits.push(heard.header("retry-after").unwrap().to_string());
-        let heard = refused(&app, "/dynamic/x", n);
-        assert_eq!((heard.status, heard.header("x-fixed")), (503, None));
-        assert_eq!(heard.header("content-type"), Some("application/json"));
-        assert_eq!(heard.header("retry-after"), waits.last().map(String::as_str));
-        assert_eq!(seen(&heard), "b/dynamic/x a");
+        let received = refused(&app, "/constant/x", n);
+        assert_eq!((received.status, received.body.as_str()), (503, "overloaded"));
+        assert_eq!((received.header("x-fixed"), seen(&received)), (Some("yes"), "a".into()));
+        waits.push(received.header("retry-after").unwrap().to_string());
+        let received = refused(&app, "/dynamic/x", n);
+        assert_eq!((received.status, received.header("x-fixed")), (503, None));
+        assert_eq!(received.header("content-type"), Some("application/json"));
+        assert_eq!(received.header("retry-after"), waits.last().map(String::as_str));
+        assert_eq!(seen(&received), "b/dynamic/x a");
     }
     waits.dedup();
     assert_eq!(waits.len(), 4);
@@ -295,18 +295,18 @@ fn answers_of_the_server() {
     );
     let retained = |path: &str| retained(&app, path);
     let kept = retained("/in/async/7").expect("a layer wants to see its request");
-    let heard = hear(app.fail(Some(kept.route()), Error::timed_out()));
-    assert_eq!((heard.status, seen(&heard)), (503, "b root".into()));
-    let heard = hear(app.fail_request(&kept, Error::timed_out()));
-    assert_eq!((heard.status, seen(&heard)), (503, "b a/in/async/7 root".into()));
-    let heard = hear(app.fail_request(&kept, Error::of_reject(Reject::BodyTooLarge)));
-    assert_eq!((heard.status, seen(&heard)), (413, "b a/in/async/7 root".into()));
+    let received = receive(app.fail(Some(kept.route()), Error::timed_out()));
+    assert_eq!((received.status, seen(&received)), (503, "b root".into()));
+    let received = receive(app.fail_request(&kept, Error::timed_out()));
+    assert_eq!((received.status, seen(&received)), (503, "b a/in/async/7 root".into()));
+    let received = receive(app.fail_request(&kept, Error::of_reject(Reject::BodyTooLarge)));
+    assert_eq!((received.status, seen(&received)), (413, "b a/in/async/7 root".into()));
     // What is answered at once, or covered by no layer that looks, need not be kept.
     assert!(retained("/in/inline").is_none());
     assert!(retained("/async").is_none());
     assert!(retained("/in/nowhere").is_none());
     // No valid request: only what the outermost router does alike to all.
-    assert_eq!(seen(&hear(request(&app, "GET / HTTP/1.1\r\n\r\n"))), "root");
+    assert_eq!(seen(&receive(request(&app, "GET / HTTP/1.1\r\n\r\n"))), "root");
 }
 
 /// Purpose: a layer that observes how answers end is called, with the known parts of the request, for fixed
@@ -314,10 +314,10 @@ fn answers_of_the_server() {
 #[test]
 fn ends() {
     let log = Arc::new(Mutex::new(Vec::new()));
-    let told = log.clone();
+    let entries = log.clone();
     let note = move |request: &Request<'_>, ended: &Ended| {
         let (method, route) = (request.method(), request.matched_path().map(String::from));
-        told.lock().unwrap().push((method, route, request.path().to_string(), *ended));
+        entries.lock().unwrap().push((method, route, request.path().to_string(), *ended));
     };
     let app = build(
         Router::new().get("/elsewhere", || "x").nest(
@@ -339,9 +339,9 @@ fn ends() {
         [("/in/x/7", Some("/in/x/{n}")), ("/in/fixed", Some("/in/fixed")), ("/in/nowhere", None)]
     {
         app.ended(&retained(&app, path).expect("a layer wants to see it"), &ended);
-        let (method, matched, told, how) = log.lock().unwrap().pop().expect("it was told");
+        let (method, matched, asked, how) = log.lock().unwrap().pop().expect("it was logged");
         assert_eq!((method, matched.as_deref()), (http::Method::GET, route));
-        assert_eq!((told.as_str(), how), (path, ended));
+        assert_eq!((asked.as_str(), how), (path, ended));
         assert_eq!((how.status(), how.bytes()), (StatusCode::OK, 99));
         assert_eq!((how.duration().as_millis(), how.is_complete()), (5, false));
     }

@@ -32,15 +32,15 @@ pub(super) fn build(router: Router) -> App {
     router.build().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What a client would hear.
+/// An answer as a client receives it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct Received {
     pub(super) status: u16,
     pub(super) body: String,
     pub(super) headers: Vec<(String, String)>,
 }
 
-impl Heard {
+impl Received {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(existing, _)| existing == name);
         let value = values.next().map(|(_, value)| value.as_str());
@@ -140,18 +140,18 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// Has `app` answer a request without a body.
-pub(super) fn send(app: &App, method: &str, target: &str) -> Heard {
-    hear(request(app, &format!("{method} {target} HTTP/1.1\r\nHost: h\r\n\r\n")))
+pub(super) fn send(app: &App, method: &str, target: &str) -> Received {
+    receive(request(app, &format!("{method} {target} HTTP/1.1\r\nHost: h\r\n\r\n")))
 }
 
-pub(super) fn get(app: &App, target: &str) -> Heard {
+pub(super) fn get(app: &App, target: &str) -> Received {
     send(app, "GET", target)
 }
 
 /// Has `app` answer a `POST` with a body.
-pub(super) fn post(app: &App, target: &str, content_type: &str, body: &str) -> Heard {
+pub(super) fn post(app: &App, target: &str, content_type: &str, body: &str) -> Received {
     let length = body.len();
-    hear(request(
+    receive(request(
         app,
         &format!(
             "POST {target} HTTP/1.1\r\nHost: h\r\nContent-Type: {content_type}\r\n\
@@ -160,7 +160,7 @@ pub(super) fn post(app: &App, target: &str, content_type: &str, body: &str) -> H
     ))
 }
 
-pub(super) fn hear(mut response: Response) -> Heard {
+pub(super) fn receive(mut response: Response) -> Received {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("these tests use UTF-8");
     let headers = response.headers().map(|(name, value)| (name.into(), text(value))).collect();
     let status = response.status().as_u16();
@@ -180,7 +180,7 @@ pub(super) fn hear(mut response: Response) -> Heard {
         Repr::Shared(bytes) => text(&bytes),
         Repr::Upgrade(_) => String::from("(upgrade)"),
     };
-    Heard { status, body, headers }
+    Received { status, body, headers }
 }
 
 /// The default rendering of an error.

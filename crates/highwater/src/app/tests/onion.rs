@@ -208,9 +208,9 @@ fn lists_of_layers_are_onions() {
         let app = build(covered(&layers[..cut]).nest("/in", routes));
         let check = |path: &str, status: u16, expected: &[String]| {
             noted.lock().unwrap().clear();
-            let heard = get(&app, path).status;
+            let received = get(&app, path).status;
             let noted = noted.lock().unwrap().clone();
-            assert_eq!((heard, &noted[..]), (status, expected), "seed {seed}, {path}");
+            assert_eq!((received, &noted[..]), (status, expected), "seed {seed}, {path}");
         };
         let mut expected = Vec::new();
         let status = model(&layers, &mut expected);

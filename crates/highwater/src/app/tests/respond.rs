@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::*;
 
-fn answer<R: IntoResponse + 'static>(result: impl Fn() -> R + Send + Sync + 'static) -> Heard {
+fn answer<R: IntoResponse + 'static>(result: impl Fn() -> R + Send + Sync + 'static) -> Received {
     get(&build(Router::new().get("/", result)), "/")
 }
 
@@ -21,9 +21,13 @@ fn table() {
     }
     let text = Some("text/plain; charset=utf-8");
     let binary = Some("application/octet-stream");
-    let check = |heard: Heard, status: u16, content_type: Option<&str>, body: &str| {
-        assert_eq!((heard.status, heard.header("content-type")), (status, content_type), "{body}");
-        assert_eq!(heard.body, body);
+    let check = |received: Received, status: u16, content_type: Option<&str>, body: &str| {
+        assert_eq!(
+            (received.status, received.header("content-type")),
+            (status, content_type),
+            "{body}"
+        );
+        assert_eq!(received.body, body);
     };
     check(answer(|| "a"), 200, text, "a");
     check(answer(|| String::from("b")), 200, text, "b");
@@ -58,19 +62,19 @@ fn table() {
 /// framing.
 #[test]
 fn headers() {
-    let heard = answer(|| (StatusCode::CREATED, [("Location", "/1"), ("x-a", "b")], "made"));
-    assert_eq!((heard.status, heard.header("location")), (201, Some("/1")));
-    assert_eq!(heard.header("x-a"), Some("b"));
-    let heard = answer(|| ([(header::CONTENT_TYPE, "text/csv")], "a,b"));
-    assert_eq!(heard.headers, [("content-type".to_string(), "text/csv".to_string())]);
-    let heard = answer(|| {
+    let received = answer(|| (StatusCode::CREATED, [("Location", "/1"), ("x-a", "b")], "made"));
+    assert_eq!((received.status, received.header("location")), (201, Some("/1")));
+    assert_eq!(received.header("x-a"), Some("b"));
+    let received = answer(|| ([(header::CONTENT_TYPE, "text/csv")], "a,b"));
+    assert_eq!(received.headers, [("content-type".to_string(), "text/csv".to_string())]);
+    let received = answer(|| {
         let mut headers = HeaderMap::new();
         headers.append(header::SET_COOKIE, HeaderValue::from_static("a=1"));
         headers.append(header::SET_COOKIE, HeaderValue::from_static("b=2"));
         headers.append(header::CONTENT_TYPE, HeaderValue::from_static("text/css"));
         (headers, "x")
     });
-    let values: Vec<&str> = heard.headers.iter().map(|(_, value)| value.as_str()).collect();
+    let values: Vec<&str> = received.headers.iter().map(|(_, value)| value.as_str()).collect();
     assert_eq!(values, ["a=1", "b=2", "text/css"]);
     for value in ["a\r\nx: y", "a\nb", "a\0"] {
         assert_eq!(answer(move || ([("x", value)], "body")).status, 500);
@@ -84,14 +88,14 @@ fn headers() {
 /// Purpose: a handler cannot set the fields that belong to the connection.
 #[test]
 fn framing_is_the_servers() {
-    let heard = answer(|| {
+    let received = answer(|| {
         Response::from("x")
             .with_header("connection", "close")
             .with_header("Keep-Alive", "timeout=5")
             .with_header("proxy-connection", "close")
             .with_header("date", "yesterday")
     });
-    assert_eq!(heard.headers.len(), 1, "{heard:?}");
+    assert_eq!(received.headers.len(), 1, "{received:?}");
 }
 
 /// Purpose: an answer whose framing fields are false, or whose status or content is not allowed, is not sent;
@@ -112,7 +116,8 @@ fn what_a_handler_may_not_say() {
         }
     };
     let upgrade = || Response::upgrade(HeaderValue::from_static("a"), async |_: Upgraded| {});
-    let said = |text: &'static str| Response::from("xyz").with_header("content-length", text);
+    let with_length =
+        |text: &'static str| Response::from("xyz").with_header("content-length", text);
     let chunked = || Response::from("x").with_header("Transfer-Encoding", "chunked");
     for (mut refused, teaches) in [
         (status(100), "from 200 on"),
@@ -122,11 +127,11 @@ fn what_a_handler_may_not_say() {
         (status(205).with_body("x"), "no content"),
         (status(304).with_body("x"), "no content"),
         (stream(None).with_status(StatusCode::NO_CONTENT), "no content"),
-        (said("2"), "leave it out"),
-        (said("4"), "leave it out"),
-        (said("3, 3"), "leave it out"),
-        (said("+3"), "leave it out"),
-        (said(""), "leave it out"),
+        (with_length("2"), "leave it out"),
+        (with_length("4"), "leave it out"),
+        (with_length("3, 3"), "leave it out"),
+        (with_length("+3"), "leave it out"),
+        (with_length(""), "leave it out"),
         (chunked(), "Body::stream"),
         (upgrade().with_status(StatusCode::OK), "as it is"),
         (Response::from("").with_body(upgrade().take_body()), "as it is"),
@@ -142,7 +147,7 @@ fn what_a_handler_may_not_say() {
         status(304),
         status(200),
         status(418),
-        said("3"),
+        with_length("3"),
         stream(Some("5")),
     ] {
         assert!(sent.verify(&get).is_ok(), "{sent:?}");
@@ -151,7 +156,7 @@ fn what_a_handler_may_not_say() {
     let mut known = stream(Some("5"));
     known.verify(&get).expect("it is true");
     assert_eq!(known.body().len(), Some(5), "what was said of a stream is kept to");
-    assert!(said("77").verify(&head).is_ok(), "HEAD may say what GET would have");
+    assert!(with_length("77").verify(&head).is_ok(), "HEAD may say what GET would have");
     let mut offer = status(426).with_header("upgrade", "a");
     offer.verify(&get).expect("it may be offered");
     assert_eq!(offer.header("connection"), Some(&b"upgrade"[..]));
@@ -200,16 +205,19 @@ fn redirects() {
         (Redirect::temporary("/x"), 307),
         (Redirect::permanent("/x"), 308),
     ] {
-        let heard = answer(move || redirect.clone());
-        assert_eq!((heard.status, heard.header("location")), (status, Some("/x")));
+        let received = answer(move || redirect.clone());
+        assert_eq!((received.status, received.header("location")), (status, Some("/x")));
     }
 }
 
 /// Purpose: a value that cannot be serialized is a 500, and no half of it is sent.
 #[test]
 fn unserializable() {
-    let heard = answer(|| Json(std::collections::BTreeMap::from([((1, 2), 3)])));
-    assert_eq!((heard.status, heard.body), (500, rendered("internal", "Internal Server Error")));
+    let received = answer(|| Json(std::collections::BTreeMap::from([((1, 2), 3)])));
+    assert_eq!(
+        (received.status, received.body),
+        (500, rendered("internal", "Internal Server Error"))
+    );
 }
 
 /// Purpose: streamed content arrives, from any producer, and keeps its announced length.
@@ -230,7 +238,7 @@ fn streams() {
     let raw = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
     let response = request(&app, raw);
     assert_eq!(response.body().len(), Some(3));
-    assert_eq!(hear(response).body, "abc");
+    assert_eq!(receive(response).body, "abc");
 }
 
 /// Purpose: an upgrade is a 101 that names the protocol, and carries its continuation.
@@ -277,15 +285,15 @@ fn fixed_responses() {
             .get("/json", fixed((StatusCode::CREATED, [("x-a", "b")], Json([1, 2]))))
             .get("/error", fixed(Error::not_found("never here"))),
     );
-    let heard = get(&app, "/text");
-    assert_eq!((heard.status, heard.body.as_str()), (200, "ok"));
-    assert_eq!(heard.header("content-type"), Some("text/plain; charset=utf-8"));
-    assert_eq!(heard.header("x-fixed"), Some("yes"));
-    let heard = get(&app, "/json");
-    assert_eq!((heard.status, heard.body.as_str()), (201, "[1,2]"));
-    assert_eq!((heard.header("x-a"), heard.header("x-fixed")), (Some("b"), Some("yes")));
-    let heard = get(&app, "/error");
-    assert_eq!((heard.status, heard.body), (404, rendered("not_found", "never here")));
+    let received = get(&app, "/text");
+    assert_eq!((received.status, received.body.as_str()), (200, "ok"));
+    assert_eq!(received.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(received.header("x-fixed"), Some("yes"));
+    let received = get(&app, "/json");
+    assert_eq!((received.status, received.body.as_str()), (201, "[1,2]"));
+    assert_eq!((received.header("x-a"), received.header("x-fixed")), (Some("b"), Some("yes")));
+    let received = get(&app, "/error");
+    assert_eq!((received.status, received.body), (404, rendered("not_found", "never here")));
 }
 
 /// Purpose: a response is passed around by value all the time.
@@ -323,7 +331,7 @@ fn errors_of_the_application() {
         ("/blocking", 409, "3 was sold"),
         ("/fine", 200, "4"),
     ] {
-        let heard = get(&app, path);
-        assert_eq!((heard.status, &*heard.body), (status, body), "{path}");
+        let received = get(&app, path);
+        assert_eq!((received.status, &*received.body), (status, body), "{path}");
     }
 }

@@ -80,8 +80,8 @@ fn content_is_wrapped() {
     for (path, body) in
         [("/static", "FOUR"), ("/owned", "OWNED"), ("/shared", "SHARED"), ("/json", "\"POOLED\"")]
     {
-        let heard = get(&app, path);
-        assert_eq!((heard.body.as_str(), heard.header("content-length")), (body, None));
+        let received = get(&app, path);
+        assert_eq!((received.body.as_str(), received.header("content-length")), (body, None));
     }
     let mut empty = request(&app, "GET /empty HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(matches!(empty.take_body().into_repr(), Repr::Empty));

@@ -131,10 +131,10 @@ fn parties() {
         assert_eq!(subject(&strict, &token, NOW), outcome, "{claims}");
     }
     let plain = gatekeeper(jwt(JwtKey::hs256(SECRET)));
-    let told = |claims: &str| subject(&plain, &signed(HS256, claims), NOW);
-    assert_eq!(told(r#"{"sub":"a","exp":1700000060}"#), Ok("a".into()));
-    assert_eq!(told(r#"{"sub":"a","exp":1700000060,"aud":"x"}"#), Err(Denied::Audience));
-    assert_eq!(told(r#"{"sub":"a"}"#), Err(Denied::Endless));
+    let subject_of = |claims: &str| subject(&plain, &signed(HS256, claims), NOW);
+    assert_eq!(subject_of(r#"{"sub":"a","exp":1700000060}"#), Ok("a".into()));
+    assert_eq!(subject_of(r#"{"sub":"a","exp":1700000060,"aud":"x"}"#), Err(Denied::Audience));
+    assert_eq!(subject_of(r#"{"sub":"a"}"#), Err(Denied::Endless));
     let both = jwt(JwtKey::hs256(SECRET)).any_audience().audience("x");
     assert!(both.problems()[0].contains("leave one of them out"));
 }

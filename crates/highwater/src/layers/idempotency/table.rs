@@ -295,7 +295,7 @@ mod tests {
     struct Past {
         print: u128,
         since: u64,
-        told: Begin,
+        decision: Begin,
     }
 
     proptest! {
@@ -307,35 +307,35 @@ mod tests {
             let mut past: BTreeMap<u8, Past> = BTreeMap::new();
             let mut now = 0;
             for step in steps {
-                past.retain(|_, past| past.told == Begin::UnderWay || now < past.since + LIFETIME);
+                past.retain(|_, past| past.decision == Begin::UnderWay || now < past.since + LIFETIME);
                 match step {
                     Step::Wait(time) => now += time,
                     Step::Begin(name, print) => {
                         let expected = match past.get(&name) {
                             Some(past) if past.print != print => Begin::Other,
-                            Some(past) => past.told.clone(),
+                            Some(past) => past.decision.clone(),
                             None if past.len() >= keys_max => Begin::Full,
                             None => Begin::New,
                         };
-                        let told = table.begin(&key(name), print, now);
-                        prop_assert_eq!(&told, &expected);
-                        if told == Begin::New {
-                            past.insert(name, Past { print, since: now, told: Begin::UnderWay });
+                        let decision = table.begin(&key(name), print, now);
+                        prop_assert_eq!(&decision, &expected);
+                        if decision == Begin::New {
+                            past.insert(name, Past { print, since: now, decision: Begin::UnderWay });
                         }
                         prop_assert_eq!(table.len(), past.len());
                     }
                     // Only what is under way ends.
                     Step::Finish(name) | Step::Interrupt(name) | Step::Release(name)
-                        if past.get(&name).is_none_or(|past| past.told != Begin::UnderWay) => {}
+                        if past.get(&name).is_none_or(|past| past.decision != Begin::UnderWay) => {}
                     Step::Finish(name) => {
                         let past = past.get_mut(&name).expect("it is under way");
                         let kept = table.finish(&key(name), past.print, answer(3), now);
-                        *past = Past { since: now, told: Begin::Answered(kept), print: past.print };
+                        *past = Past { since: now, decision: Begin::Answered(kept), print: past.print };
                     }
                     Step::Interrupt(name) => {
                         let past = past.get_mut(&name).expect("it is under way");
                         table.interrupt(&key(name), past.print, now);
-                        *past = Past { since: now, told: Begin::Unknown, print: past.print };
+                        *past = Past { since: now, decision: Begin::Unknown, print: past.print };
                     }
                     Step::Release(name) => {
                         table.release(&key(name));

@@ -152,7 +152,7 @@ struct Limiter {
 
 /// What a request was told, for the fields of its answer: the state of each limit that covers its route.
 #[derive(Clone, Default)]
-struct Told(Vec<(Id, HeaderValue)>);
+struct States(Vec<(Id, HeaderValue)>);
 
 /// Tells limits apart, whose policies may have the same text.
 type Id = u64;
@@ -170,9 +170,9 @@ impl Limiter {
         });
         let state = self.state(&decision);
         if decision.is_allowed {
-            let mut told = request.extension::<Told>().unwrap_or_default();
-            told.0.push((self.id, state));
-            request.insert(told);
+            let mut states = request.extension::<States>().unwrap_or_default();
+            states.0.push((self.id, state));
+            request.insert(states);
             return ControlFlow::Continue(());
         }
         let seconds = seconds(decision.retry_after).max(1);
@@ -204,8 +204,8 @@ impl Limiter {
     }
 
     fn on_response(&self, request: &Request<'_>, response: &mut Response) {
-        let Told(told) = request.extension().unwrap_or_default();
-        for (_, state) in told.into_iter().filter(|(id, _)| *id == self.id) {
+        let States(states) = request.extension().unwrap_or_default();
+        for (_, state) in states.into_iter().filter(|(id, _)| *id == self.id) {
             response.append_header(POLICY, self.policy.clone());
             response.append_header(STATE, state);
         }

@@ -7,7 +7,7 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::source::{Source, told};
+use super::source::{Source, message_about};
 
 /// A setting that has no effect in combination with the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,11 @@ impl Idle {
         let raw = innermost.get_raw(&id).into_iter().flatten();
         let values: Vec<_> = raw.map(|value| value.to_string_lossy()).collect();
         let value = if self.is_secret { "…".to_owned() } else { values.join(",") };
-        Some(told(self.setting, &value, source, &format!("has no effect: {}", self.remedy)))
+        Some(message_about(
+            self.setting,
+            &value,
+            source,
+            &format!("has no effect: {}", self.remedy),
+        ))
     }
 }

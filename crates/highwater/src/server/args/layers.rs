@@ -25,7 +25,7 @@ use super::idle::Idle;
 use super::near::{meant_by_port, nearest, suggest_listen};
 use super::profile;
 use super::secret::{Held, SUFFIX, Secrets};
-use super::source::{Source, refuse_bytes, shown, shown_if_unknown, told};
+use super::source::{Source, message_about, refuse_bytes, shown, shown_if_unknown};
 use super::variable::{LISTEN, PREFIX, variable};
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
 use crate::choice::listed;
@@ -311,7 +311,7 @@ impl Layers {
         };
         if entry.is_array && !matches!(arg.get_action(), ArgAction::Append) {
             let values = format!("[{}]", entry.values.join(", "));
-            return Err(told(
+            return Err(message_about(
                 &entry.key,
                 shown(&values, self.hidden.contains(&entry.key)),
                 &source,
@@ -333,7 +333,12 @@ impl Layers {
                 (ArgAction::SetTrue, Some("false")) | (ArgAction::SetFalse, Some("true")) => {}
                 (ArgAction::SetTrue | ArgAction::SetFalse | ArgAction::Count, _) => {
                     let value = value.to_string_lossy();
-                    return Err(told(name, &value, &source, "not a choice; use true or false"));
+                    return Err(message_about(
+                        name,
+                        &value,
+                        &source,
+                        "not a choice; use true or false",
+                    ));
                 }
                 _ => {
                     let mut word = OsString::from(format!("--{name}="));
@@ -374,7 +379,7 @@ impl Layers {
             _ => "a value is missing; --help says which".to_owned(),
         };
         let value = shown(value, self.hidden.contains(name));
-        command.error(error.kind(), told(name, value, self.source(name), &remedy))
+        command.error(error.kind(), message_about(name, value, self.source(name), &remedy))
     }
 
     /// Two listeners on one address would share its connections at random.
@@ -393,7 +398,7 @@ impl Layers {
             (_, true) => ("metrics", "the same as --listen; use another port, or --metrics off"),
             (_, false) => ("listen", "the same as --metrics; use another port, or --metrics off"),
         };
-        let message = told(name, &address.to_string(), self.source(name), remedy);
+        let message = message_about(name, &address.to_string(), self.source(name), remedy);
         Err(command.error(ErrorKind::ValueValidation, message))
     }
 
@@ -402,14 +407,15 @@ impl Layers {
         let checked = admission::check_limiter(server.limiter, server.connection_limit);
         let Err(remedy) = checked else { return Ok(()) };
         let name = server.limiter.map_or("fixed", Limiter::name);
-        let message = told("limiter", name, self.source("limiter"), remedy);
+        let message = message_about("limiter", name, self.source("limiter"), remedy);
         Err(command.error(ErrorKind::ValueValidation, message))
     }
 
     /// Headers of proxies count only from those that are trusted.
     fn check_proxies(&self, command: &mut Command, server: &ServerConfig) -> Result<(), Error> {
         let Some(listen) = server.unbelieved_listener() else { return Ok(()) };
-        let message = told("listen", &listen.to_string(), self.source("listen"), UNBELIEVED);
+        let message =
+            message_about("listen", &listen.to_string(), self.source("listen"), UNBELIEVED);
         Err(command.error(ErrorKind::ValueValidation, message))
     }
 

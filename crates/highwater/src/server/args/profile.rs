@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, Command, Error};
 
 use super::file::{self, File};
-use super::source::{Source, told};
+use super::source::{Source, message_about};
 use super::variable::variable;
 
 /// The longest name of a profile, in bytes.
@@ -43,8 +43,9 @@ type Mistake = (ErrorKind, String);
 
 fn read_profile(name: &OsStr, source: &Source, config: Option<&Path>) -> Result<File, Mistake> {
     let shown = name.to_string_lossy();
-    let wrong =
-        |remedy: &str| (ErrorKind::ValueValidation, told("profile", &shown, source, remedy));
+    let wrong = |remedy: &str| {
+        (ErrorKind::ValueValidation, message_about("profile", &shown, source, remedy))
+    };
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let bytes = name.as_encoded_bytes();
     if !(1..=NAME_BYTES_MAX).contains(&bytes.len()) || !bytes.iter().copied().all(is_allowed) {
@@ -89,7 +90,7 @@ fn read_file(
             false => format!("{} ", path.display()),
         };
         let remedy = format!("{which}cannot be read: {error}; {remedy}");
-        (ErrorKind::Io, told(setting, &value.to_string_lossy(), source, &remedy))
+        (ErrorKind::Io, message_about(setting, &value.to_string_lossy(), source, &remedy))
     })?;
     File::parse(path, &text).map_err(|message| (ErrorKind::ValueValidation, message))
 }

@@ -54,7 +54,7 @@ impl fmt::Display for Source {
 }
 
 /// The form of every message about a value.
-pub(super) fn told(name: &str, value: &str, source: &Source, remedy: &str) -> String {
+pub(super) fn message_about(name: &str, value: &str, source: &Source, remedy: &str) -> String {
     format!("--{name} {value:?} (from {source}): {remedy}")
 }
 
@@ -75,7 +75,7 @@ pub(super) fn refuse_bytes(
     }
     let name = arg.get_long().unwrap_or_default();
     let value = value.to_string_lossy();
-    Err(told(name, shown(&value, is_secret), source, "not UTF-8; write it as text"))
+    Err(message_about(name, shown(&value, is_secret), source, "not UTF-8; write it as text"))
 }
 
 /// A value as messages show it.

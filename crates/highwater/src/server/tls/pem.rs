@@ -185,7 +185,7 @@ mod tests {
     /// `openssl ec -aes128` writes, and also where the chain is in the same file.
     #[test]
     fn encrypted_keys() {
-        let said = "a PEM text given in code is encrypted; decrypt it (openssl pkey -in KEY -out PLAIN), and let file \
+        let message = "a PEM text given in code is encrypted; decrypt it (openssl pkey -in KEY -out PLAIN), and let file \
                     permissions protect it";
         let older = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\
                      DEK-Info: AES-128-CBC,3D31F3B1BC7AB6B6FB2B0DC82CBFE5E4\n\nAAAA\n-----END EC PRIVATE KEY-----\n";
@@ -193,10 +193,14 @@ mod tests {
             "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
         let chain = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         for key in [newer, older, &older.replace('\n', "\r\n"), &format!("{chain}{older}")] {
-            assert_eq!(Pem::text(key).private_key().expect_err("it is encrypted"), said, "{key}");
+            assert_eq!(
+                Pem::text(key).private_key().expect_err("it is encrypted"),
+                message,
+                "{key}"
+            );
         }
         let both = Pem::text(format!("{older}{chain}"));
-        assert_eq!(both.certificates().expect_err("the file cannot be read"), said);
+        assert_eq!(both.certificates().expect_err("the file cannot be read"), message);
     }
 
     /// Purpose: a text that is not PEM is refused with what is wrong with it, in words.
@@ -218,10 +222,10 @@ mod tests {
         ] {
             let expected =
                 format!("a PEM text given in code is not PEM: {wrong}; copy the whole file again");
-            let said = Pem::text(text).certificates();
-            assert_eq!(said.expect_err("it is broken"), expected);
-            let said = Pem::text(text.replace("CERTIFICATE", "PRIVATE KEY")).private_key();
-            assert_eq!(said.expect_err("it is broken"), expected);
+            let message = Pem::text(text).certificates();
+            assert_eq!(message.expect_err("it is broken"), expected);
+            let message = Pem::text(text.replace("CERTIFICATE", "PRIVATE KEY")).private_key();
+            assert_eq!(message.expect_err("it is broken"), expected);
         }
     }
 }

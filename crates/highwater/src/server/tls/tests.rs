@@ -34,7 +34,7 @@ fn world(version: &'static SupportedProtocolVersion) -> World {
 
 /// What a seal has reported.
 #[derive(Debug, Default, PartialEq)]
-struct Heard {
+struct Received {
     plain: Vec<u8>,
     hellos: u32,
     established: u32,
@@ -43,7 +43,7 @@ struct Heard {
 }
 
 /// Delivers `bytes`. If the handshake has to wait, it begins behind all of them.
-fn deliver(seal: &mut TlsSeal, mut bytes: &mut [u8], waits: bool, heard: &mut Heard) {
+fn deliver(seal: &mut TlsSeal, mut bytes: &mut [u8], waits: bool, received: &mut Received) {
     let mut is_waiting = false;
     loop {
         match seal.open(&mut bytes) {
@@ -57,7 +57,7 @@ fn deliver(seal: &mut TlsSeal, mut bytes: &mut [u8], waits: bool, heard: &mut He
                 return;
             }
             Opened::Hello => {
-                heard.hellos += 1;
+                received.hellos += 1;
                 match waits {
                     true => {
                         seal.keep(bytes);
@@ -67,27 +67,27 @@ fn deliver(seal: &mut TlsSeal, mut bytes: &mut [u8], waits: bool, heard: &mut He
                     false => seal.begin(),
                 }
             }
-            Opened::Established => heard.established += 1,
-            Opened::Plain(plain) => heard.plain.extend_from_slice(plain),
-            Opened::Closed => heard.closed += 1,
-            Opened::Failed(_) => heard.failed += 1,
+            Opened::Established => received.established += 1,
+            Opened::Plain(plain) => received.plain.extend_from_slice(plain),
+            Opened::Closed => received.closed += 1,
+            Opened::Failed(_) => received.failed += 1,
         }
     }
 }
 
-/// A client says `said` and closes, the server answers `pong`. All bytes of the client come in two pieces for each flight,
-/// cut behind the first `cut` of them. Returns what the server heard, and how many bytes there were.
-fn converse(world: &World, said: &[u8], cut: usize, waits: bool) -> (Heard, usize) {
+/// A client sends `sent_bytes` and closes, the server answers `pong`. All bytes of the client come in two pieces for each flight,
+/// cut behind the first `cut` of them. Returns what the server received, and how many bytes were sent.
+fn converse(world: &World, sent_bytes: &[u8], cut: usize, waits: bool) -> (Received, usize) {
     let mut seal = TlsSeal::new(Arc::clone(&world.shared), Versions::Both);
     let name = "localhost".try_into().expect("a name");
     let mut client = ClientConnection::new(Arc::clone(&world.client), name).expect("it is right");
     client.set_buffer_limit(None);
-    let (mut heard, mut sent, mut has_spoken, mut has_answered) =
-        (Heard::default(), 0, false, false);
+    let (mut received, mut sent, mut has_spoken, mut has_answered) =
+        (Received::default(), 0, false, false);
     loop {
         if !client.is_handshaking() && !has_spoken {
             has_spoken = true;
-            client.writer().write_all(said).expect("it is memory");
+            client.writer().write_all(sent_bytes).expect("it is memory");
             client.send_close_notify();
         }
         let mut flight = Vec::new();
@@ -97,11 +97,11 @@ fn converse(world: &World, said: &[u8], cut: usize, waits: bool) -> (Heard, usiz
         let at = cut.saturating_sub(sent).min(flight.len());
         let (first, second) = flight.split_at_mut(at);
         sent += first.len() + second.len();
-        deliver(&mut seal, first, waits, &mut heard);
-        deliver(&mut seal, second, waits, &mut heard);
+        deliver(&mut seal, first, waits, &mut received);
+        deliver(&mut seal, second, waits, &mut received);
         let mut sealed = Vec::new();
         seal.take_own(&mut sealed);
-        if heard.closed == 1 && !std::mem::replace(&mut has_answered, true) {
+        if received.closed == 1 && !std::mem::replace(&mut has_answered, true) {
             seal.seal(b"pong", &mut sealed);
             seal.close(&mut sealed);
         }
@@ -117,7 +117,7 @@ fn converse(world: &World, said: &[u8], cut: usize, waits: bool) -> (Heard, usiz
     let mut answer = Vec::new();
     client.reader().read_to_end(&mut answer).expect("the end was announced");
     assert_eq!(answer, b"pong");
-    (heard, sent)
+    (received, sent)
 }
 
 /// Purpose: wherever a client's bytes are cut, and whether or not its handshake has to wait, the same is reported once.
@@ -127,14 +127,19 @@ fn cut_at_every_byte() {
         let world = world(version);
         for waits in [false, true] {
             let (whole, len) = converse(&world, b"ping", 0, waits);
-            let expected =
-                Heard { plain: b"ping".to_vec(), hellos: 1, established: 1, closed: 1, failed: 0 };
+            let expected = Received {
+                plain: b"ping".to_vec(),
+                hellos: 1,
+                established: 1,
+                closed: 1,
+                failed: 0,
+            };
             assert_eq!(whole, expected);
             assert!(len > 200, "{len}");
             // The length of a handshake varies by some bytes: signatures in DER.
             for cut in 1..len + 8 {
-                let (heard, _) = converse(&world, b"ping", cut, waits);
-                assert_eq!(heard, expected, "{version:?}, cut behind {cut}");
+                let (received, _) = converse(&world, b"ping", cut, waits);
+                assert_eq!(received, expected, "{version:?}, cut behind {cut}");
             }
         }
     }
@@ -143,12 +148,12 @@ fn cut_at_every_byte() {
 /// Purpose: more than a record holds comes through whole, however it is cut.
 #[test]
 fn large_content() {
-    let said: Vec<u8> = (0..100_000_u32).map(|index| (index % 251) as u8).collect();
+    let sent_bytes: Vec<u8> = (0..100_000_u32).map(|index| (index % 251) as u8).collect();
     for version in [&TLS12, &TLS13] {
         let world = world(version);
         for cut in [0, 1000, 16_384, 50_000] {
-            let (heard, _) = converse(&world, &said, cut, false);
-            assert!(heard.plain == said, "{version:?}, cut behind {cut}");
+            let (received, _) = converse(&world, &sent_bytes, cut, false);
+            assert!(received.plain == sent_bytes, "{version:?}, cut behind {cut}");
         }
     }
 }
@@ -188,16 +193,16 @@ fn hellos_are_bounded() {
     for (len, is_taken) in [(HELLO_MAX - 1, true), (HELLO_MAX, true), (HELLO_MAX + 1, false)] {
         for piece in [len, HELLO_MAX, 5_000, 1_460] {
             let mut seal = TlsSeal::new(Arc::clone(&world.shared), Versions::Both);
-            let (mut hello, mut heard) = (padded_hello(&world, len), Heard::default());
+            let (mut hello, mut received) = (padded_hello(&world, len), Received::default());
             for bytes in hello.chunks_mut(piece) {
-                deliver(&mut seal, bytes, false, &mut heard);
+                deliver(&mut seal, bytes, false, &mut received);
             }
-            let expected = Heard {
+            let expected = Received {
                 hellos: u32::from(is_taken),
                 failed: u32::from(!is_taken),
-                ..Heard::default()
+                ..Received::default()
             };
-            assert_eq!(heard, expected, "{len} bytes, {piece} at a time");
+            assert_eq!(received, expected, "{len} bytes, {piece} at a time");
             let mut own = Vec::new();
             seal.take_own(&mut own);
             assert_eq!(own == TOO_LARGE, !is_taken, "{len} bytes, {piece} at a time");
@@ -219,10 +224,10 @@ fn messages_of_a_handshake_are_bounded() {
             (1_460, false),
         ] {
             let mut seal = TlsSeal::new(Arc::clone(&world.shared), Versions::Both);
-            let mut heard = Heard::default();
+            let mut received = Received::default();
             let mut sent = padded_hello(&world, 1_000);
             if !waits {
-                deliver(&mut seal, &mut sent, false, &mut heard);
+                deliver(&mut seal, &mut sent, false, &mut received);
                 sent.clear();
             }
             for number in 0..5 {
@@ -235,10 +240,10 @@ fn messages_of_a_handshake_are_bounded() {
                 }
             }
             for bytes in sent.chunks_mut(piece) {
-                deliver(&mut seal, bytes, waits, &mut heard);
+                deliver(&mut seal, bytes, waits, &mut received);
             }
-            let expected = Heard { hellos: 1, failed: 1, ..Heard::default() };
-            assert_eq!(heard, expected, "{version:?}, {piece} at a time, waits {waits}");
+            let expected = Received { hellos: 1, failed: 1, ..Received::default() };
+            assert_eq!(received, expected, "{version:?}, {piece} at a time, waits {waits}");
         }
     }
 }
@@ -255,9 +260,9 @@ fn client_auth_needs_an_authority() {
             tls_client_auth: Some(auth),
             ..ServerConfig::default()
         };
-        let said = Prepared::new(None, &config, false).err();
+        let sent_bytes = Prepared::new(None, &config, false).err();
         assert_eq!(
-            said.expect("it lacks an authority"),
+            sent_bytes.expect("it lacks an authority"),
             format!(
                 "tls-client-auth {auth} has no effect without tls-client-ca: no client is asked for a certificate; name the \
                  authorities of clients there, or leave tls-client-auth out"

@@ -103,8 +103,8 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Answers the requests that have begun and no more. What a protocol says about that is not heard before the
-    /// handshake is complete, when it begins again.
+    /// Answers the requests that have begun and no more. What a protocol sends about that cannot reach the peer before the
+    /// handshake is complete; then it begins again.
     pub(super) fn drain(&mut self, now: Instant) {
         self.protocol.drain(&mut self.link, now);
         if self.channel.is_shaking_hands() {

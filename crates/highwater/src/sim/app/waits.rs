@@ -91,12 +91,12 @@ fn talk(Path((key, millis)): Named, State(shared): SharedState) -> Response {
         let mut pause = Box::pin(shared.pause(key, millis));
         loop {
             let mut comes = std::pin::pin!(upgraded.incoming.next());
-            let speaks = std::future::poll_fn(|cx| match comes.as_mut().poll(cx) {
+            let sends = std::future::poll_fn(|cx| match comes.as_mut().poll(cx) {
                 Poll::Ready(Some(Ok(_))) => Poll::Ready(Some(false)),
                 Poll::Ready(_) => Poll::Ready(None),
                 Poll::Pending => pause.as_mut().poll(cx).map(|()| Some(true)),
             });
-            match speaks.await {
+            match sends.await {
                 Some(false) => {}
                 Some(true) => {
                     pause = Box::pin(shared.pause(key, millis));

@@ -241,8 +241,8 @@ impl Writer<'_> {
         self.say_request(draft, "1.1", field, false);
         if upgrades {
             self.steps.push(Step::Await(self.requests.len()));
-            let said = self.prng.below(5000);
-            self.steps.push(Step::Say(app::big(said as usize)));
+            let size = self.prng.below(5000);
+            self.steps.push(Step::Send(app::big(size as usize)));
         }
         self.rest([2, 100, 5000][(millis % 3) as usize]);
         self.steps.push(if finishes { Step::Finish } else { Step::Leave });
@@ -295,8 +295,8 @@ impl Writer<'_> {
             0 => {}
             1 => self.rest([1, 40, 4000][(cut % 3) as usize]),
             _ => {
-                let heard = self.prng.below(2000) as usize;
-                self.steps.push(Step::AwaitBytes(heard, Duration::from_millis(500)));
+                let bytes = self.prng.below(2000) as usize;
+                self.steps.push(Step::AwaitBytes(bytes, Duration::from_millis(500)));
             }
         }
         // Requesting an endless answer and finishing is a kind of its own.
@@ -311,12 +311,12 @@ impl Writer<'_> {
     fn cut_at(&mut self, cut: u64, total: u64) {
         let mut excess = total - cut;
         while excess > 0 {
-            if let Step::Say(mut bytes) = self.steps.pop().expect("all that is said is in steps") {
+            if let Step::Send(mut bytes) = self.steps.pop().expect("all that is said is in steps") {
                 let keep = bytes.len().saturating_sub(excess as usize);
                 excess -= (bytes.len() - keep) as u64;
                 bytes.truncate(keep);
                 if keep > 0 {
-                    self.steps.push(Step::Say(bytes));
+                    self.steps.push(Step::Send(bytes));
                 }
             }
         }

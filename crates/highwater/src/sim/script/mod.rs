@@ -24,7 +24,7 @@ const STREAMS: [&str; 5] = ["/pieces", "/prompt", "/ticks", "/odd", "/drop/strea
 /// One act of a client.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    Say(Vec<u8>),
+    Send(Vec<u8>),
     /// Waits for permission to send the body of the nth request, but no longer than this.
     AwaitContinue(usize, Duration),
     /// Waits until this many answers were received.
@@ -130,7 +130,7 @@ pub(super) struct Script {
 /// Draws a script.
 pub(super) fn draw(prng: &mut Prng, limits: &Limits, kinds: Kinds) -> Script {
     let mut writer =
-        Writer { prng, limits, kinds, said: 0, steps: Vec::new(), requests: Vec::new() };
+        Writer { prng, limits, kinds, sent: 0, steps: Vec::new(), requests: Vec::new() };
     writer.write();
     let Writer { steps, mut requests, .. } = writer;
     // The last request that a connection may carry is answered with a close.
@@ -146,7 +146,7 @@ struct Writer<'p> {
     prng: &'p mut Prng,
     limits: &'p Limits,
     kinds: Kinds,
-    said: u64,
+    sent: u64,
     steps: Vec<Step>,
     requests: Vec<Request>,
 }
@@ -337,19 +337,19 @@ impl Writer<'_> {
             head.push_str("Expect: 100-continue\r\n");
         }
         head.push_str("\r\n");
-        let start = self.said;
+        let start = self.sent;
         let head_end = start + head.len() as u64;
         let end = head_end + content.len() as u64;
-        self.said = end;
+        self.sent = end;
         if expects {
-            self.steps.push(Step::Say(head.into()));
+            self.steps.push(Step::Send(head.into()));
             if self.chance(2) {
                 let patience = Duration::from_secs(1 + self.prng.below(3));
                 self.steps.push(Step::AwaitContinue(self.requests.len(), patience));
             }
-            self.steps.push(Step::Say(content));
+            self.steps.push(Step::Send(content));
         } else {
-            self.steps.push(Step::Say([head.as_bytes(), &content].concat()));
+            self.steps.push(Step::Send([head.as_bytes(), &content].concat()));
         }
         self.requests.push(Request {
             start,
@@ -382,9 +382,9 @@ impl Writer<'_> {
 
     /// Sends bytes that are not a valid request.
     fn say_malformed(&mut self, bytes: Vec<u8>, code: u16, or: &'static [u16]) {
-        let (start, end) = (self.said, self.said + bytes.len() as u64);
-        self.said = end;
-        self.steps.push(Step::Say(bytes));
+        let (start, end) = (self.sent, self.sent + bytes.len() as u64);
+        self.sent = end;
+        self.steps.push(Step::Send(bytes));
         self.requests.push(Request {
             start,
             head_end: end,
@@ -448,22 +448,22 @@ impl Writer<'_> {
             request.wanted.or = if request.wanted.or.is_empty() { or } else { &[400, 503] };
             request.wanted.closes = Closes::Either;
         }
-        let mut excess = self.said - cut;
+        let mut excess = self.sent - cut;
         while excess > 0 {
             match self.steps.pop() {
-                Some(Step::Say(mut bytes)) => {
+                Some(Step::Send(mut bytes)) => {
                     let keep = bytes.len().saturating_sub(excess as usize);
                     excess -= (bytes.len() - keep) as u64;
                     bytes.truncate(keep);
                     if keep > 0 {
-                        self.steps.push(Step::Say(bytes));
+                        self.steps.push(Step::Send(bytes));
                     }
                 }
                 Some(_) => {}
                 None => unreachable!("all that is said is said in steps"),
             }
         }
-        self.said = cut;
+        self.sent = cut;
     }
 
     /// A body beyond the route's limit.
@@ -519,7 +519,7 @@ impl Writer<'_> {
         let draft = get("/upgrade", wanted);
         self.say_request(draft, "1.1", "Connection: upgrade\r\nUpgrade: echo\r\n", false);
         self.steps.push(Step::Await(self.requests.len()));
-        self.steps.push(Step::Say(raw));
+        self.steps.push(Step::Send(raw));
         self.steps.push(Step::Finish);
     }
 

@@ -1,4 +1,4 @@
-//! What clients say on WebSockets that echo, and what they must hear, byte for byte.
+//! What clients send on WebSockets that echo, and what they must receive, byte for byte.
 
 use highwater_core::websocket::{CloseCode, Kind as Content, encode};
 
@@ -17,24 +17,24 @@ impl Writer<'_> {
     /// Messages of every size, in any number of frames; then a close frame, or the end of the connection without one.
     /// Whatever came before the end is answered.
     pub(super) fn web_socket(&mut self) {
-        let (mut said, mut heard) = (Vec::new(), Vec::new());
+        let (mut sent, mut expected) = (Vec::new(), Vec::new());
         for number in 0..self.prng.below(6) {
             let most = [2, 130, 3000, 70_000][self.prng.below(4) as usize];
             let content = app::big(self.prng.below(most) as usize);
             let kind = if self.chance(2) { Content::Text } else { Content::Binary };
-            self.frames(kind, &content, number == 0, (&mut said, &mut heard));
-            encode::message(kind, &content, None, &mut heard);
+            self.frames(kind, &content, number == 0, (&mut sent, &mut expected));
+            encode::message(kind, &content, None, &mut expected);
         }
         if !self.chance(4) {
             let code = [None, Some(CloseCode::NORMAL), Some(CloseCode(4999))];
             let code = code[self.prng.below(3) as usize];
-            encode::close(code, "enough", Some(KEY), &mut said);
-            encode::close(code, "", None, &mut heard);
+            encode::close(code, "enough", Some(KEY), &mut sent);
+            encode::close(code, "", None, &mut expected);
         }
-        let wanted = Wanted { raw: Some(heard), farewell: FAREWELL, body: None, ..status(101) };
+        let wanted = Wanted { raw: Some(expected), farewell: FAREWELL, body: None, ..status(101) };
         self.say_request(get("/ws", wanted), "1.1", HANDSHAKE, false);
         self.steps.push(Step::Await(self.requests.len()));
-        self.steps.push(Step::Say(said));
+        self.steps.push(Step::Send(sent));
         self.steps.push(Step::Finish);
     }
 
@@ -44,7 +44,7 @@ impl Writer<'_> {
         kind: Content,
         content: &[u8],
         may_ping: bool,
-        (said, heard): (&mut Vec<u8>, &mut Vec<u8>),
+        (sent, expected): (&mut Vec<u8>, &mut Vec<u8>),
     ) {
         let (mut rest, mut is_first) = (content, true);
         loop {
@@ -52,14 +52,14 @@ impl Writer<'_> {
             let len =
                 if is_last { rest.len() } else { self.prng.below(rest.len() as u64 + 1) as usize };
             let (piece, after) = rest.split_at(len);
-            encode::frame(kind, piece, is_first, is_last, Some(KEY), said);
+            encode::frame(kind, piece, is_first, is_last, Some(KEY), sent);
             if is_last {
                 return;
             }
             (rest, is_first) = (after, false);
             if may_ping && self.chance(2) {
-                encode::ping(&piece[..len.min(125)], Some(KEY), said);
-                encode::pong(&piece[..len.min(125)], None, heard);
+                encode::ping(&piece[..len.min(125)], Some(KEY), sent);
+                encode::pong(&piece[..len.min(125)], None, expected);
             }
         }
     }

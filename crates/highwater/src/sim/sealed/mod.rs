@@ -11,8 +11,8 @@
 //! payload is enciphered. It is as much of TLS as the worker can notice: flights, records in pieces, own messages, alerts, a
 //! closing message.
 //!
-//! `server` is the server's side, a [`Seal`](crate::server::Seal). `peer` is the client's, in the network: clients above it say and
-//! hear plaintext, and so are the facts that the checks ask for. It shares no code with `server`, and checks every byte as
+//! `server` is the server's side, a [`Seal`](crate::server::Seal). `peer` is the client's, in the network: clients above it send and
+//! receive plaintext, and the facts for the checks are about plaintext, too. It shares no code with `server`, and checks every byte as
 //! the worker commands it:
 //!
 //! * nothing is sent but whole records, in order, with the right checksums;

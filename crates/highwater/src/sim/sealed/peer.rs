@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use highwater_core::prng::Prng;
 
 /// The most plaintext in one record of a client.
-const SAID_MAX: u64 = 700;
+const PLAINTEXT_MAX: u64 = 700;
 
 /// How a client breaks the rules of the seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,15 +37,15 @@ enum Stage {
 
 /// A record on its way to the worker.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct SentRecord {
     /// Bytes of it that were not delivered.
     left: usize,
     plain: u64,
-    kind: SaidKind,
+    kind: RecordKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SaidKind {
+enum RecordKind {
     Hello,
     Proof,
     Data,
@@ -73,7 +73,7 @@ pub(in crate::sim) struct Peer {
     key: u64,
     written: u32,
     prng: Prng,
-    on_its_way: VecDeque<Said>,
+    on_its_way: VecDeque<SentRecord>,
     /// The worker has got a part of a record; the whole hello; it has answered it; it has got the proof.
     is_inside: bool,
     was_greeted: bool,
@@ -126,22 +126,22 @@ impl Peer {
     }
 
     /// Whether the client may speak.
-    pub(in crate::sim) fn may_say(&self) -> bool {
+    pub(in crate::sim) fn may_send(&self) -> bool {
         matches!(self.stage, Stage::Silent | Stage::Open)
     }
 
     /// Seals the beginning of `bytes`. Returns how much of it.
-    pub(in crate::sim) fn say(&mut self, bytes: &[u8], inbound: &mut VecDeque<u8>) -> usize {
+    pub(in crate::sim) fn send(&mut self, bytes: &[u8], inbound: &mut VecDeque<u8>) -> usize {
         if self.stage == Stage::Silent {
             self.greet(inbound);
         }
         if self.stage != Stage::Open || bytes.is_empty() {
             return 0;
         }
-        let take = bytes.len().min(1 + self.prng.below(SAID_MAX) as usize);
+        let take = bytes.len().min(1 + self.prng.below(PLAINTEXT_MAX) as usize);
         match self.offence {
             Some(Offence::WrongSum(number)) if number == self.written => {
-                self.put(DATA, &bytes[..take], SaidKind::Broken, inbound);
+                self.put(DATA, &bytes[..take], RecordKind::Broken, inbound);
                 if let Some(last) = inbound.back_mut() {
                     *last ^= 1;
                 }
@@ -152,7 +152,7 @@ impl Peer {
                 self.put_bare(b"GET / HTTP/1.1\r\n", inbound);
                 return 0;
             }
-            _ => self.put(DATA, &bytes[..take], SaidKind::Data, inbound),
+            _ => self.put(DATA, &bytes[..take], RecordKind::Data, inbound),
         }
         take
     }
@@ -160,7 +160,7 @@ impl Peer {
     /// The client finishes: with the closing message, or without.
     pub(in crate::sim) fn finish(&mut self, inbound: &mut VecDeque<u8>) {
         if self.closes && self.stage == Stage::Open {
-            self.put(CLOSE, b"", SaidKind::Close, inbound);
+            self.put(CLOSE, b"", RecordKind::Close, inbound);
         }
     }
 
@@ -170,7 +170,7 @@ impl Peer {
     }
 
     /// The worker's part of the handshake has come, as far as it is in `wire`: the client goes on with it.
-    pub(in crate::sim) fn hear(&mut self, wire: &mut VecDeque<u8>, inbound: &mut VecDeque<u8>) {
+    pub(in crate::sim) fn receive(&mut self, wire: &mut VecDeque<u8>, inbound: &mut VecDeque<u8>) {
         if self.stage != Stage::Greeting || wire.front() != Some(&HELLO) || wire.len() < 15 {
             return;
         }
@@ -179,12 +179,12 @@ impl Peer {
         match self.offence {
             Some(Offence::NoProof) => self.stage = Stage::Broken,
             Some(Offence::WrongProof) => {
-                self.put(FINISHED, b"not this", SaidKind::Broken, inbound);
+                self.put(FINISHED, b"not this", RecordKind::Broken, inbound);
                 self.stage = Stage::Broken;
             }
             _ => {
                 let proof = self.key.wrapping_mul(0xff51_afd7_ed55_8ccd).to_be_bytes();
-                self.put(FINISHED, &proof, SaidKind::Proof, inbound);
+                self.put(FINISHED, &proof, RecordKind::Proof, inbound);
                 self.stage = Stage::Open;
             }
         }
@@ -195,19 +195,25 @@ impl Peer {
             return self.put_bare(b"GET / HTTP/1.1\r\n", inbound);
         }
         self.stage = Stage::Greeting;
-        self.put(HELLO, &self.nonce.to_be_bytes(), SaidKind::Hello, inbound);
+        self.put(HELLO, &self.nonce.to_be_bytes(), RecordKind::Hello, inbound);
     }
 
     /// Bytes that are no record: with the first, the rules are broken.
     fn put_bare(&mut self, bytes: &[u8], inbound: &mut VecDeque<u8>) {
         inbound.extend(bytes);
         for left in [1, bytes.len() - 1] {
-            self.on_its_way.push_back(Said { left, plain: 0, kind: SaidKind::Broken });
+            self.on_its_way.push_back(SentRecord { left, plain: 0, kind: RecordKind::Broken });
         }
         self.stage = Stage::Broken;
     }
 
-    fn put(&mut self, kind: u8, payload: &[u8], said: SaidKind, inbound: &mut VecDeque<u8>) {
+    fn put(
+        &mut self,
+        kind: u8,
+        payload: &[u8],
+        record_kind: RecordKind,
+        inbound: &mut VecDeque<u8>,
+    ) {
         let mut record = vec![kind];
         record.extend((payload.len() as u16).to_be_bytes());
         record.extend_from_slice(payload);
@@ -217,8 +223,8 @@ impl Peer {
         let sum = sum(self.written, kind, &record[3..]);
         record.extend(sum.to_be_bytes());
         self.written += 1;
-        let plain = if said == SaidKind::Data { payload.len() as u64 } else { 0 };
-        self.on_its_way.push_back(Said { left: record.len(), plain, kind: said });
+        let plain = if record_kind == RecordKind::Data { payload.len() as u64 } else { 0 };
+        self.on_its_way.push_back(SentRecord { left: record.len(), plain, kind: record_kind });
         inbound.extend(record);
     }
 
@@ -227,24 +233,24 @@ impl Peer {
     /// The next `len` bytes were delivered to the worker.
     pub(in crate::sim) fn deliver(&mut self, mut len: usize) -> Delivered {
         let mut delivered = Delivered::default();
-        while let Some(said) = self.on_its_way.front_mut().filter(|_| len > 0) {
-            let take = said.left.min(len);
-            said.left -= take;
+        while let Some(record) = self.on_its_way.front_mut().filter(|_| len > 0) {
+            let take = record.left.min(len);
+            record.left -= take;
             len -= take;
-            self.is_inside = said.left > 0;
-            if said.left > 0 {
+            self.is_inside = record.left > 0;
+            if record.left > 0 {
                 break;
             }
-            delivered.plain += said.plain;
-            match said.kind {
-                SaidKind::Hello => self.was_greeted = true,
-                SaidKind::Proof => {
+            delivered.plain += record.plain;
+            match record.kind {
+                RecordKind::Hello => self.was_greeted = true,
+                RecordKind::Proof => {
                     self.is_established = true;
                     delivered.has_established = true;
                 }
-                SaidKind::Close => delivered.has_closed = true,
-                SaidKind::Broken => self.was_offended = true,
-                SaidKind::Data => {}
+                RecordKind::Close => delivered.has_closed = true,
+                RecordKind::Broken => self.was_offended = true,
+                RecordKind::Data => {}
             }
             self.on_its_way.pop_front();
         }
@@ -253,14 +259,15 @@ impl Peer {
 
     /// The plaintext of whole records within the first `len` bytes that are not delivered.
     pub(in crate::sim) fn plain_within(&self, mut len: usize) -> u64 {
-        let whole = self.on_its_way.iter().take_while(|said| match len.checked_sub(said.left) {
-            Some(rest) => {
-                len = rest;
-                true
-            }
-            None => false,
-        });
-        whole.map(|said| said.plain).sum()
+        let whole =
+            self.on_its_way.iter().take_while(|record| match len.checked_sub(record.left) {
+                Some(rest) => {
+                    len = rest;
+                    true
+                }
+                None => false,
+            });
+        whole.map(|record| record.plain).sum()
     }
 
     /// The plaintext of a send that the worker commands, and whether it has answered the hello with it. `is_last`:

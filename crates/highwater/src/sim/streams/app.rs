@@ -39,7 +39,7 @@ pub(super) struct Notes {
     pub(super) begun: BTreeMap<u32, u32>,
     /// Handlers that wait for their client to go, and those that were told so.
     pub(super) waiting: BTreeSet<u32>,
-    pub(super) told: BTreeSet<u32>,
+    pub(super) notified: BTreeSet<u32>,
     pub(super) failure: Option<String>,
 }
 
@@ -188,7 +188,7 @@ async fn gone(
     let _alive = shared.enter(key);
     shared.notes().waiting.insert(key);
     disconnected.await;
-    shared.notes().told.insert(key);
+    shared.notes().notified.insert(key);
     "gone"
 }
 

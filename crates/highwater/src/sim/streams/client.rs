@@ -12,7 +12,7 @@ use super::super::network::Network;
 use super::super::runner::Peer;
 use super::app::content;
 use super::sockets;
-use super::wire::{Heard, NO_LAST, WINDOW_IN, Wire};
+use super::wire::{NO_LAST, Received, WINDOW_IN, Wire};
 
 /// How long a client pauses that has nothing to read and nothing to say.
 const IDLE_PAUSE: Duration = Duration::from_millis(30);
@@ -47,7 +47,7 @@ pub(super) struct Stream {
     is_sent: bool,
     /// It stops sending before the end.
     stalls: bool,
-    /// What a socket must hear, and where frames end in it.
+    /// What a WebSocket must receive, and where frames end in it.
     echoes: sockets::Echoes,
     /// It is reset after so many acts, if at all.
     reset_in: Option<u64>,
@@ -57,7 +57,7 @@ pub(super) struct Stream {
     window_out: i64,
     window_in: i64,
     status: Option<u16>,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     is_over: bool,
     was_reset: bool,
 }
@@ -65,12 +65,12 @@ pub(super) struct Stream {
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stream { key, id, kind, n, status, .. } = self;
-        let (sent, body, heard) = (self.sent, self.body.len(), self.heard.len());
+        let (sent, body, received) = (self.sent, self.body.len(), self.received.len());
         let flags = (self.is_open, self.is_reset, self.is_over, self.was_reset, self.stalls);
         let windows = (self.window_out, self.window_in);
         write!(
             f,
-            "stream {id}, key {key}, {kind:?} {n}: sent {sent} of {body}, status {status:?}, heard {heard}, \
+            "stream {id}, key {key}, {kind:?} {n}: sent {sent} of {body}, status {status:?}, heard {received}, \
              (open, reset, over, was reset, stalls) {flags:?}, windows {windows:?}"
         )
     }
@@ -120,7 +120,7 @@ impl Stream {
             _ => 0,
         };
         let resets = kind == Gone || prng.chance(1, 6);
-        let (said, echoes) = match kind {
+        let (sent_bytes, echoes) = match kind {
             Socket => sockets::draw(prng, key),
             _ => (content(key, len), sockets::Echoes::default()),
         };
@@ -129,7 +129,7 @@ impl Stream {
             id,
             kind,
             n,
-            body: said,
+            body: sent_bytes,
             echoes,
             sent: 0,
             is_sent: false,
@@ -140,7 +140,7 @@ impl Stream {
             window_out,
             window_in: WINDOW_IN,
             status: None,
-            heard: Vec::new(),
+            received: Vec::new(),
             is_over: false,
             was_reset: false,
         }
@@ -197,9 +197,9 @@ impl Stream {
             return Err(format!("{self:?} was answered {status}"));
         }
         let is_right = match status {
-            200 if self.kind == Kind::Socket => self.echoes.allow(&self.heard, self.is_over),
-            200 if self.is_over => self.heard == bytes,
-            200 => bytes.starts_with(&self.heard),
+            200 if self.kind == Kind::Socket => self.echoes.allow(&self.received, self.is_over),
+            200 if self.is_over => self.received == bytes,
+            200 => bytes.starts_with(&self.received),
             _ => true, // The text of an error is the application's.
         };
         if is_right { Ok(()) } else { Err(format!("{self:?} has the content of another")) }
@@ -230,14 +230,14 @@ impl Peer for Client {
             network.leave(self.link);
             return Ok(());
         }
-        let heard = network.read(self.link, 1 + prng.below(self.read_max) as usize);
+        let received = network.read(self.link, 1 + prng.below(self.read_max) as usize);
         let link = network.link(self.link);
         if link.is_broken() {
             self.output.clear(); // Its connection takes nothing more.
         }
-        let is_busy = !heard.is_empty() || !self.output.is_empty() || link.has_unread();
-        self.input.extend(heard);
-        while self.hear()? {}
+        let is_busy = !received.is_empty() || !self.output.is_empty() || link.has_unread();
+        self.input.extend(received);
+        while self.receive()? {}
         self.output.extend(self.wire.take_owed());
         if !self.has_finished && !self.has_broken {
             self.speak(prng);
@@ -245,7 +245,7 @@ impl Peer for Client {
         if !is_busy && self.output.is_empty() {
             self.next_at = now + IDLE_PAUSE; // It waits for the server.
         }
-        let taken = network.say(self.link, &self.output);
+        let taken = network.send(self.link, &self.output);
         self.output.drain(..taken);
         let is_idle =
             self.output.is_empty() && self.streams.iter().all(|stream| self.is_settled(stream));
@@ -375,51 +375,51 @@ impl Client {
     }
 
     /// Hears one event. Returns whether there was one.
-    fn hear(&mut self) -> Result<bool, String> {
-        let Some(heard) = self.wire.hear(&mut self.input)? else { return Ok(false) };
-        for byte in format!("{heard:?}").bytes() {
+    fn receive(&mut self) -> Result<bool, String> {
+        let Some(received) = self.wire.receive(&mut self.input)? else { return Ok(false) };
+        for byte in format!("{received:?}").bytes() {
             self.hash = self.hash.rotate_left(5) ^ u64::from(byte);
         }
-        match heard {
-            Heard::Window(0, more) => self.window_out += i64::from(more),
-            Heard::Windows(more) => {
+        match received {
+            Received::Window(0, more) => self.window_out += i64::from(more),
+            Received::Windows(more) => {
                 self.streams.iter_mut().for_each(|stream| stream.window_out += more);
             }
-            Heard::Away(last) => self.away = Some(last),
-            Heard::Error(code) if !self.has_broken => return Err(format!("a mistake: {code}")),
-            Heard::Error(_) => {}
-            Heard::Status(id, _) | Heard::Content(id, ..) | Heard::Reset(id) => {
-                self.hear_stream(id, heard)?;
+            Received::Away(last) => self.away = Some(last),
+            Received::Error(code) if !self.has_broken => return Err(format!("a mistake: {code}")),
+            Received::Error(_) => {}
+            Received::Status(id, _) | Received::Content(id, ..) | Received::Reset(id) => {
+                self.receive_on_stream(id, received)?;
             }
-            Heard::Window(id, _) => self.hear_stream(id, heard)?,
+            Received::Window(id, _) => self.receive_on_stream(id, received)?,
         }
         Ok(true)
     }
 
-    fn hear_stream(&mut self, id: u32, heard: Heard) -> Result<(), String> {
+    fn receive_on_stream(&mut self, id: u32, received: Received) -> Result<(), String> {
         let refused = self.away.is_some_and(|last| id > last);
         let streams = &mut self.streams;
         let Some(stream) = streams.iter_mut().find(|stream| stream.id == id && stream.is_open)
         else {
-            return Err(format!("{heard:?} for a stream that was not opened"));
+            return Err(format!("{received:?} for a stream that was not opened"));
         };
         let about = |what: &str, stream: &Stream| Err(format!("{what}: {stream:?}"));
         if refused {
             return about("a frame for a stream that is not served", stream);
         }
-        let is_reset = matches!(heard, Heard::Reset(_));
+        let is_reset = matches!(received, Received::Reset(_));
         if stream.was_reset || stream.is_over && !is_reset {
             return about("a frame behind the end", stream);
         }
-        match heard {
-            Heard::Status(..) if stream.status.is_some() => {
+        match received {
+            Received::Status(..) if stream.status.is_some() => {
                 return about("a second answer", stream);
             }
-            Heard::Status(_, line) => {
+            Received::Status(_, line) => {
                 let status = std::str::from_utf8(&line).ok().and_then(|line| line.parse().ok());
                 stream.status = Some(status.ok_or("a head without a status")?);
             }
-            Heard::Content(_, payload, is_last) => {
+            Received::Content(_, payload, is_last) => {
                 if stream.status.is_none() {
                     return about("content before its head", stream);
                 }
@@ -428,12 +428,12 @@ impl Client {
                 if stream.window_in < 0 || self.window_in < 0 {
                     return about("content beyond the window", stream);
                 }
-                stream.heard.extend_from_slice(&payload);
+                stream.received.extend_from_slice(&payload);
                 stream.is_over = is_last;
             }
-            Heard::Reset(_) => stream.was_reset = true,
-            Heard::Window(_, more) => stream.window_out += i64::from(more),
-            Heard::Windows(_) | Heard::Away(_) | Heard::Error(_) => {}
+            Received::Reset(_) => stream.was_reset = true,
+            Received::Window(_, more) => stream.window_out += i64::from(more),
+            Received::Windows(_) | Received::Away(_) | Received::Error(_) => {}
         }
         if stream.is_reset { Ok(()) } else { stream.check(false) }
     }

@@ -195,7 +195,7 @@ impl Toy {
     }
 
     /// Whether a frame may name `stream`, which is gone: it was opened, or not served because of the farewell.
-    fn knows(&self, stream: u32) -> bool {
+    fn may_name(&self, stream: u32) -> bool {
         stream <= self.opened || self.is_draining
     }
 
@@ -212,7 +212,7 @@ impl Toy {
             frame::DATA | frame::LAST => self.content(link, &frame, now),
             frame::RESET => {
                 let was_there = self.streams.remove(&frame.stream).is_some();
-                self.knows(frame.stream).then_some(if was_there {
+                self.may_name(frame.stream).then_some(if was_there {
                     Found::Reset(frame.stream)
                 } else {
                     Found::Wait
@@ -226,7 +226,7 @@ impl Toy {
                         &mut state.window_out
                     }
                     None if frame.stream == 0 => &mut self.window_out,
-                    None => return self.knows(frame.stream).then_some(Found::Wait),
+                    None => return self.may_name(frame.stream).then_some(Found::Wait),
                 };
                 *window = window.checked_add(more)?;
                 Some(Found::Wait)
@@ -287,7 +287,7 @@ impl Toy {
             self.put(link, 0, frame::WINDOW, &more.to_be_bytes());
         }
         let Some(state) = self.streams.get_mut(&stream) else {
-            return self.knows(stream).then_some(Found::Wait);
+            return self.may_name(stream).then_some(Found::Wait);
         };
         state.window_in = state.window_in.checked_sub(len)?;
         state.progress = now;

@@ -1,4 +1,4 @@
-//! What a client says in a tunnel, as WebSocket, and what it must hear: the echo of each message, byte for byte.
+//! What a client sends in a tunnel, as WebSocket frames, and what it must receive: the echo of each message, byte for byte.
 //!
 //! The frames are written here by RFC 6455 §5.2, not by the code that the server has.
 
@@ -22,11 +22,11 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
-    /// Whether `heard` may have come: a part of the echoes, or all of them if the stream `is_over`; a server that is drained stops
+    /// Whether `received` may have come: a part of the echoes, or all of them if the stream `is_over`; a server that is drained stops
     /// behind any whole frame, and says so.
-    pub(super) fn allow(&self, heard: &[u8], is_over: bool) -> bool {
+    pub(super) fn allow(&self, received: &[u8], is_over: bool) -> bool {
         let is_drained = |end: &usize| {
-            let (echoes, farewell) = heard.split_at_checked(*end).unwrap_or((heard, b""));
+            let (echoes, farewell) = received.split_at_checked(*end).unwrap_or((received, b""));
             let is_right = match is_over {
                 true => farewell == FAREWELL,
                 false => FAREWELL.starts_with(farewell),
@@ -34,8 +34,8 @@ impl Echoes {
             echoes == &self.bytes[..*end] && is_right
         };
         match is_over {
-            true => heard == self.bytes || self.ends.iter().any(is_drained),
-            false => self.bytes.starts_with(heard) || self.ends.iter().any(is_drained),
+            true => received == self.bytes || self.ends.iter().any(is_drained),
+            false => self.bytes.starts_with(received) || self.ends.iter().any(is_drained),
         }
     }
 }
@@ -57,10 +57,10 @@ fn frame(opcode: u8, payload: &[u8], key: Option<[u8; 4]>, out: &mut Vec<u8>) {
 
 /// Some messages and a close frame, and what they are answered with.
 pub(super) fn draw(prng: &mut Prng, key: u32) -> (Vec<u8>, Echoes) {
-    let (mut said, mut echoes) = (Vec::new(), Echoes::default());
+    let (mut sent, mut echoes) = (Vec::new(), Echoes::default());
     let mut both = |opcode, payload: &[u8], mask: u64| {
         echoes.ends.push(echoes.bytes.len());
-        frame(opcode, payload, Some((mask as u32).to_be_bytes()), &mut said);
+        frame(opcode, payload, Some((mask as u32).to_be_bytes()), &mut sent);
         frame(opcode, payload, None, &mut echoes.bytes);
     };
     for number in 0..prng.below(5) as u32 {
@@ -68,5 +68,5 @@ pub(super) fn draw(prng: &mut Prng, key: u32) -> (Vec<u8>, Echoes) {
         both(BINARY, &content(key + number, len), prng.next_u64());
     }
     both(CLOSE, &1000_u16.to_be_bytes(), prng.next_u64());
-    (said, echoes)
+    (sent, echoes)
 }

@@ -15,9 +15,9 @@ pub(super) const WINDOW_IN: i64 = 4096;
 /// The last stream that HTTP/2 can name: a farewell with it refuses none.
 pub(super) const NO_LAST: u32 = (1 << 31) - 1;
 
-/// What a client hears.
+/// What a client receives.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Received {
     /// The head of an answer.
     Status(u32, Vec<u8>),
     /// Content, and whether it is the last.
@@ -45,7 +45,7 @@ pub(super) struct Http2 {
     decoder: Decoder,
     fields_in: hpack::Decoder,
     fields_out: hpack::Encoder,
-    heard: VecDeque<Heard>,
+    received: VecDeque<Received>,
     /// Answers that are owed to SETTINGS and PING.
     owed: Vec<u8>,
     initial_window: u32,
@@ -65,7 +65,7 @@ impl Wire {
             decoder: Decoder::default(),
             fields_in: hpack::Decoder::new(hpack::SIZE_DEFAULT),
             fields_out: hpack::Encoder::new(),
-            heard: VecDeque::new(),
+            received: VecDeque::new(),
             owed: Vec::new(),
             initial_window: 65_535,
         }))
@@ -204,20 +204,20 @@ impl Wire {
     }
 
     /// Takes the next event from `input`.
-    pub(super) fn hear(&mut self, input: &mut Vec<u8>) -> Result<Option<Heard>, String> {
+    pub(super) fn receive(&mut self, input: &mut Vec<u8>) -> Result<Option<Received>, String> {
         match self {
-            Wire::Toy => hear_toy(input),
+            Wire::Toy => receive_toy(input),
             Wire::Http2(http2) => {
-                if http2.heard.is_empty() {
+                if http2.received.is_empty() {
                     http2.read(&std::mem::take(input))?;
                 }
-                Ok(http2.heard.pop_front())
+                Ok(http2.received.pop_front())
             }
         }
     }
 }
 
-fn hear_toy(input: &mut Vec<u8>) -> Result<Option<Heard>, String> {
+fn receive_toy(input: &mut Vec<u8>) -> Result<Option<Received>, String> {
     let Some((header, rest)) = input.split_first_chunk::<7>() else { return Ok(None) };
     let len = usize::from(u16::from_be_bytes([header[5], header[6]]));
     let Some(payload) = rest.get(..len) else { return Ok(None) };
@@ -231,12 +231,12 @@ fn hear_toy(input: &mut Vec<u8>) -> Result<Option<Heard>, String> {
     Ok(Some(match kind {
         3 => {
             let line = payload.split(|&byte| byte == b'\n').next().unwrap_or_default();
-            Heard::Status(id, line.to_vec())
+            Received::Status(id, line.to_vec())
         }
-        4 | 5 => Heard::Content(id, payload, kind == 5),
-        6 => Heard::Reset(id),
-        7 => Heard::Window(id, number()?),
-        8 if id == 0 => Heard::Away(number()?),
+        4 | 5 => Received::Content(id, payload, kind == 5),
+        6 => Received::Reset(id),
+        7 => Received::Window(id, number()?),
+        8 if id == 0 => Received::Away(number()?),
         _ => return Err(format!("a frame of {kind} for stream {id}")),
     }))
 }
@@ -266,28 +266,28 @@ impl Http2 {
                         }
                     });
                     decoded.map_err(|error| error.to_string())?;
-                    self.heard.push_back(Heard::Status(stream, status));
+                    self.received.push_back(Received::Status(stream, status));
                     if is_last {
-                        self.heard.push_back(Heard::Content(stream, Vec::new(), true));
+                        self.received.push_back(Received::Content(stream, Vec::new(), true));
                     }
                 }
                 Frame::Data { stream, piece, is_last, .. } => {
-                    self.heard.push_back(Heard::Content(stream, piece.to_vec(), is_last));
+                    self.received.push_back(Received::Content(stream, piece.to_vec(), is_last));
                 }
-                Frame::Reset { stream, .. } => self.heard.push_back(Heard::Reset(stream)),
+                Frame::Reset { stream, .. } => self.received.push_back(Received::Reset(stream)),
                 Frame::WindowUpdate { stream, increment } => {
-                    self.heard.push_back(Heard::Window(stream, increment));
+                    self.received.push_back(Received::Window(stream, increment));
                 }
                 Frame::GoAway { last, code: ErrorCode::NO_ERROR, .. } => {
-                    self.heard.push_back(Heard::Away(last));
+                    self.received.push_back(Received::Away(last));
                 }
-                Frame::GoAway { code, .. } => self.heard.push_back(Heard::Error(code)),
+                Frame::GoAway { code, .. } => self.received.push_back(Received::Error(code)),
                 Frame::Settings(settings) => {
                     for setting in settings.iter() {
                         if let Setting::InitialWindowSize(size) = setting {
                             let more = i64::from(size) - i64::from(self.initial_window);
                             self.initial_window = size;
-                            self.heard.push_back(Heard::Windows(more));
+                            self.received.push_back(Received::Windows(more));
                         }
                     }
                     encode::settings_ack(&mut self.owed);

@@ -110,7 +110,7 @@ impl<P: Protocol> World<P> {
         if let Some(what) = &notes.failure {
             return Err(what.clone());
         }
-        for &key in &notes.told {
+        for &key in &notes.notified {
             let has_gone =
                 self.runner.clients.iter().find_map(|client| client.has_gone(network, key));
             if has_gone != Some(true) {
@@ -129,7 +129,7 @@ impl<P: Protocol> World<P> {
             return Err(format!("{} futures or streams are left behind", self.shared.alive()));
         }
         let (network, notes) = (self.runner.network(), self.shared.notes());
-        if notes.waiting != notes.told {
+        if notes.waiting != notes.notified {
             return Err("a handler was not told that its client has gone".into());
         }
         let metrics = &self.metrics;

@@ -103,7 +103,7 @@ fn room_is_made_after_reading() {
     connect(&mut worker);
     wait_outside(&worker, Duration::from_millis(950));
     turn(&mut worker);
-    worker.driver_mut().network.say(link, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    worker.driver_mut().network.send(link, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     // It is not read in the first turn, because other events came before.
     worker.driver_mut().network.events_max = 0;
     worker.driver().clock().advance(Duration::from_secs(3));
@@ -156,7 +156,7 @@ fn an_idle_connection_keeps_no_buffer() {
         let mut worker = worker_of(app::app(Arc::default()), 1);
         let link = connect(&mut worker);
         let request = format!("GET /exact/{pieces} HTTP/1.1\r\nHost: h\r\n\r\n");
-        worker.driver_mut().network.say(link, request.as_bytes());
+        worker.driver_mut().network.send(link, request.as_bytes());
         for _ in 0..40 {
             turn(&mut worker);
         }
@@ -174,7 +174,7 @@ fn a_broken_answer_stays_broken() {
     let mut worker = worker_of(app::app(Arc::default()), 1);
     let link = connect(&mut worker);
     let network = &mut worker.driver_mut().network;
-    network.say(link, b"GET /broken/1 HTTP/1.1\r\nHost: h\r\n\r\n");
+    network.send(link, b"GET /broken/1 HTTP/1.1\r\nHost: h\r\n\r\n");
     for _ in 0..20 {
         turn(&mut worker);
         wait_outside(&worker, Duration::from_secs(70));

@@ -46,7 +46,7 @@ impl Watch {
                 false => Err("closed while an unwanted body was on its way".into()),
             };
         }
-        if self.is_unheard(link, requests) {
+        if self.is_unread(link, requests) {
             return Ok(Excuse::HalfClosed);
         }
         self.check_idle(link, requests, around)

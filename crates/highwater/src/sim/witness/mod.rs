@@ -114,11 +114,11 @@ pub(super) struct Watch {
     checked_close: bool,
     /// Turns in which something should have happened and did not.
     pub(super) unanswered: u32,
-    pub(super) unheard: u32,
+    pub(super) stalled: u32,
     /// Turns for which a deadline has passed.
     pub(super) overdue: u32,
     /// Since when an endless answer should have been ended.
-    pub(super) unheard_since: Option<Instant>,
+    pub(super) unread_since: Option<Instant>,
 }
 
 impl Watch {
@@ -133,9 +133,9 @@ impl Watch {
             checked_last: false,
             checked_close: false,
             unanswered: 0,
-            unheard: 0,
+            stalled: 0,
             overdue: 0,
-            unheard_since: None,
+            unread_since: None,
         }
     }
 
@@ -159,7 +159,7 @@ impl Watch {
                 true => {} // It ends behind an alert.
                 false => self.check_last(then, link, requests, around)?,
             }
-            self.excuse = self.is_unheard(link, requests).then_some(Excuse::HalfClosed);
+            self.excuse = self.is_unread(link, requests).then_some(Excuse::HalfClosed);
         }
         if link.facts.farewell_at.is_some()
             && !std::mem::replace(&mut self.checked_last, true)
@@ -309,7 +309,7 @@ impl Watch {
     }
 
     /// Whether the present answer is endless, and its client has finished.
-    pub(super) fn is_unheard(&self, link: &Link, requests: &[Request]) -> bool {
+    pub(super) fn is_unread(&self, link: &Link, requests: &[Request]) -> bool {
         let at = self.at_hand();
         let request = requests.get(at).filter(|_| self.times[at].head.is_some());
         link.facts.finished_at.is_some() && request.is_some_and(|request| request.wanted.endless)

@@ -109,12 +109,12 @@ fn small_pieces_are_gathered() {
             let costs = held + state.gathered.capacity() + slots;
             assert!(costs <= 2 * content.len(), "{costs} bytes in steps of {step}");
         }
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while let Poll::Ready(Some(Ok(piece))) = poll(&mut stream, Waker::noop()) {
             assert!(!piece.is_empty() && piece.len() <= GATHERED_MAX);
-            heard.extend_from_slice(&piece);
+            received.extend_from_slice(&piece);
         }
-        assert_eq!(heard, content, "in steps of {step}");
+        assert_eq!(received, content, "in steps of {step}");
         assert!(feed.is_drained());
     }
 }

@@ -71,7 +71,7 @@ struct Shared {
     server: String,
     /// `None` while it is down.
     connection: Mutex<Option<Way>>,
-    told: watch::Sender<Told>,
+    control: watch::Sender<Control>,
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     counters: Counters,
@@ -87,7 +87,7 @@ struct Way {
 
 /// What the connection's thread is told.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Control {
     /// The last connection that did not answer.
     lost: u64,
     stop: bool,
@@ -145,11 +145,11 @@ impl Link {
         let server = info.addr().to_string();
         let client = Client::open(info).map_err(wrong)?;
         let own = Metrics::new();
-        let (told, heard) = watch::channel(Told::default());
+        let (control, receiver) = watch::channel(Control::default());
         let shared = Arc::new(Shared {
             server,
             connection: Mutex::default(),
-            told,
+            control,
             reads: Arc::new(Semaphore::new(READS_MAX)),
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
             counters: Counters::new(metrics.unwrap_or(&own))?,
@@ -160,7 +160,7 @@ impl Link {
         let kept = Arc::clone(&shared);
         thread::Builder::new()
             .name("hw-redis".to_owned())
-            .spawn(move || runtime.block_on(kept.keep_connected(client, heard)))
+            .spawn(move || runtime.block_on(kept.keep_connected(client, receiver)))
             .map_err(|error| format!("no thread for Redis: {error}"))?;
         Ok(Link { shared, runtime: handle, deadline })
     }
@@ -233,10 +233,10 @@ impl Link {
         let asked = question(way.connection);
         // On the connection's thread, whose clock it is: a worker need not have one.
         let asked = self.runtime.spawn(async move {
-            let said = timeout(deadline, asked).await;
+            let answer = timeout(deadline, asked).await;
             // It goes on if the client hangs up, so the place is its own.
             drop(place);
-            shared.judge(way.number, said)
+            shared.judge(way.number, answer)
         });
         // It is cancelled only where the thread has ended.
         asked.await.ok().flatten()
@@ -280,7 +280,7 @@ fn keep_ms(times: Times) -> u64 {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.shared.told.send_modify(|told| told.stop = true);
+        self.shared.control.send_modify(|control| control.stop = true);
     }
 }
 
@@ -397,14 +397,18 @@ impl Shared {
                 let mut way = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
                 way.take_if(|way| way.number == number);
                 drop(way);
-                self.told.send_modify(|told| told.lost = told.lost.max(number));
+                self.control.send_modify(|control| control.lost = control.lost.max(number));
             }
         }
         None
     }
 
     /// Keeps a connection until the link is dropped. Logs once that it is down, and once that it is up again.
-    async fn keep_connected(self: Arc<Self>, client: Client, mut told: watch::Receiver<Told>) {
+    async fn keep_connected(
+        self: Arc<Self>,
+        client: Client,
+        mut control: watch::Receiver<Control>,
+    ) {
         let (mut pause, mut number, mut is_reported) = (PAUSE[0], 0, false);
         loop {
             let error = match connect(&client).await {
@@ -414,7 +418,7 @@ impl Shared {
                     }
                     pause = PAUSE[0];
                     number += 1;
-                    self.serve(Way { connection, number }, &mut told).await
+                    self.serve(Way { connection, number }, &mut control).await
                 }
                 Err(error) => Some(error),
             };
@@ -428,7 +432,7 @@ impl Shared {
                 );
             }
             // The end does not wait for the pause.
-            if timeout(pause, told.wait_for(|told| told.stop)).await.is_ok() {
+            if timeout(pause, control.wait_for(|control| control.stop)).await.is_ok() {
                 return;
             }
             pause = (pause * 2).min(PAUSE[1]);
@@ -436,13 +440,15 @@ impl Shared {
     }
 
     /// Lets requests ask a connection as long as it answers. Returns why it does not any more; `None` at the end.
-    async fn serve(&self, way: Way, told: &mut watch::Receiver<Told>) -> Option<String> {
+    async fn serve(&self, way: Way, control: &mut watch::Receiver<Control>) -> Option<String> {
         let (mut pinged, number) = (way.connection.clone(), way.number);
         self.set_way(Some(way));
         loop {
-            let heard = told.wait_for(|told| told.stop || told.lost == number);
-            match timeout(HEARTBEAT, heard).await {
-                Ok(Ok(told)) if !told.stop => return Some("it did not answer in time".to_owned()),
+            let receiver = control.wait_for(|control| control.stop || control.lost == number);
+            match timeout(HEARTBEAT, receiver).await {
+                Ok(Ok(control)) if !control.stop => {
+                    return Some("it did not answer in time".to_owned());
+                }
                 Ok(_) => return None,
                 Err(_) => {}
             }

@@ -292,8 +292,8 @@ fn ranges_end_where_they_say() {
         given(&[flag, low], &[]);
         given(&[flag, high], &[]);
         for beyond in [below, above] {
-            let said = complaint(&[flag, beyond], &[]);
-            assert!(said.contains(&format!("use {low} to ")), "{said}");
+            let message = complaint(&[flag, beyond], &[]);
+            assert!(message.contains(&format!("use {low} to ")), "{message}");
         }
     }
     given(&["--drain-timeout", "0s"], &[]);
@@ -342,14 +342,20 @@ fn unknown_names_are_refused() {
 /// Purpose: a file that cannot be read or parsed is reported with its path and line.
 #[test]
 fn bad_files_are_refused() {
-    let said = complaint(&["--config", "/nonexistent.toml"], &[]);
+    let message = complaint(&["--config", "/nonexistent.toml"], &[]);
     let expected = "--config \"/nonexistent.toml\" (from a flag): cannot be read: No such file";
-    assert!(said.starts_with(expected) && said.contains("use the path of a TOML file"), "{said}");
-    let said = complaint(&[], &[("HIGHWATER_CONFIG", "/")]);
-    assert!(said.starts_with("--config \"/\" (from variable HIGHWATER_CONFIG): cannot"), "{said}");
+    assert!(
+        message.starts_with(expected) && message.contains("use the path of a TOML file"),
+        "{message}"
+    );
+    let message = complaint(&[], &[("HIGHWATER_CONFIG", "/")]);
+    assert!(
+        message.starts_with("--config \"/\" (from variable HIGHWATER_CONFIG): cannot"),
+        "{message}"
+    );
     let file = TempFile::new("workers = 2\nlisten = 127.0.0.1\n");
-    let said = complaint(&["--config", file.path()], &[]);
-    assert!(said.starts_with(&format!("{}:2: not TOML: ", file.path())), "{said}");
+    let message = complaint(&["--config", file.path()], &[]);
+    assert!(message.starts_with(&format!("{}:2: not TOML: ", file.path())), "{message}");
     let file = TempFile::new("workers = [1, 2]\n");
     assert_eq!(
         complaint(&["--config", file.path()], &[]),
@@ -435,7 +441,7 @@ fn what_has_no_effect_is_refused() {
         })
     };
     let file = TempFile::new("quiet = true\nname = \"you\"\n");
-    for (args, variables, said) in [
+    for (args, variables, message) in [
         (
             &["--quiet", "--name", "me"][..],
             &[][..],
@@ -460,7 +466,7 @@ fn what_has_no_effect_is_refused() {
         (&["--gate=ebpf"], &[("HIGHWATER_SHED", "accept")], "--shed accept has no gate"),
     ] {
         let complaint = check(args, variables).expect_err("it has no effect");
-        assert!(complaint.contains(said), "{args:?}: {complaint}");
+        assert!(complaint.contains(message), "{args:?}: {complaint}");
     }
     for (args, variables) in [
         (&["--quiet"][..], &[("HIGHWATER_NAME", "me")][..]),

@@ -80,23 +80,23 @@ fn secrets_that_are_refused() {
     for (gone, why) in
         [("/nonexistent", "No such file"), ("/", "Is a directory"), ("", "No such file")]
     {
-        let said = secretive(&[], &[("API_KEY_FILE", gone)]).expect_err("there is no file");
+        let message = secretive(&[], &[("API_KEY_FILE", gone)]).expect_err("there is no file");
         let begin =
             format!("error: the file {gone:?} (from variable API_KEY_FILE) cannot be read: {why}");
-        assert!(said.starts_with(&begin), "{said}");
+        assert!(message.starts_with(&begin), "{message}");
         assert!(
-            said.ends_with("use the path of a file with the value, or set API_KEY instead"),
-            "{said}"
+            message.ends_with("use the path of a file with the value, or set API_KEY instead"),
+            "{message}"
         );
     }
-    let said = secretive(&[], &[("API_KEY_FILE", path)]).expect_err("it is too short");
+    let message = secretive(&[], &[("API_KEY_FILE", path)]).expect_err("it is too short");
     let place = format!("(from {path}, which variable API_KEY_FILE names)");
     assert_eq!(
-        said,
+        message,
         format!("error: --api-key \"…\" {place}: too short; use one of at least 4 letters")
     );
-    let said = secretive(&[], &[("API_KEY", "abc")]).expect_err("it is too short");
-    assert!(said.starts_with("error: --api-key \"…\" (from variable API_KEY): "), "{said}");
+    let message = secretive(&[], &[("API_KEY", "abc")]).expect_err("it is too short");
+    assert!(message.starts_with("error: --api-key \"…\" (from variable API_KEY): "), "{message}");
     // What is no secret has no file, and a misspelt name is told.
     let args = secretive(&[], &[("HIGHWATER_PEPER_FILE", path)]).expect_err("it is misspelt");
     assert!(args.contains("did you mean HIGHWATER_PEPPER_FILE?"), "{args}");
@@ -192,28 +192,32 @@ fn mistakes_in_profiles() {
         files("name = \"a\"\nworkers = 2\n", &[("prod", "\nworkers = 0\n"), ("odd", "wokers = 1")]);
     let (path, prod, odd) = (file.path(), others[0].path(), others[1].path());
     let config = |profile| complaint(&["--config", path, "--profile", profile], &[]);
-    let said = config("prod");
+    let message = config("prod");
     let place = format!("--workers \"0\" (from {prod}:2, which overrides {path}:2): ");
-    assert!(said.starts_with(&place), "{said}");
-    let said = config("odd");
-    assert!(said.starts_with(&format!("{odd}:1: unknown key wokers")), "{said}");
-    let said = config("test");
+    assert!(message.starts_with(&place), "{message}");
+    let message = config("odd");
+    assert!(message.starts_with(&format!("{odd}:1: unknown key wokers")), "{message}");
+    let message = config("test");
     let gone = path.replace(".toml", ".test.toml");
     let begin = format!("--profile \"test\" (from a flag): {gone} cannot be read: No such file");
-    assert!(said.starts_with(&begin), "{said}");
+    assert!(message.starts_with(&begin), "{message}");
     assert!(
-        said.contains(&format!("make that file, which overrides {path}, or leave --profile out"))
+        message
+            .contains(&format!("make that file, which overrides {path}, or leave --profile out"))
     );
     for name in ["", "../prod", "a.b", &"a".repeat(65)] {
         assert!(config(name).contains("not the name of a profile"), "{name}");
     }
-    let said = complaint(&["--profile", "prod"], &[]);
+    let message = complaint(&["--profile", "prod"], &[]);
     assert!(
-        said.starts_with("--profile \"prod\" (from a flag): it has no file to stand beside"),
-        "{said}"
+        message.starts_with("--profile \"prod\" (from a flag): it has no file to stand beside"),
+        "{message}"
     );
-    let said = complaint(&[], &[("HIGHWATER_PROFILE", "prod")]);
-    assert!(said.starts_with("--profile \"prod\" (from variable HIGHWATER_PROFILE)"), "{said}");
+    let message = complaint(&[], &[("HIGHWATER_PROFILE", "prod")]);
+    assert!(
+        message.starts_with("--profile \"prod\" (from variable HIGHWATER_PROFILE)"),
+        "{message}"
+    );
     for key in ["config", "profile"] {
         let within = TempFile::new(&format!("{key} = \"x\""));
         assert!(
@@ -225,18 +229,18 @@ fn mistakes_in_profiles() {
 /// Purpose: whoever misspells the name of a secret does not find its value in the log.
 #[test]
 fn misspelt_secrets_are_not_shown() {
-    let said = secretive(&[], &[("HIGHWATER_PEPER", "sesame")]).expect_err("it is misspelt");
-    assert_eq!(said, "error: unknown variable HIGHWATER_PEPER; did you mean HIGHWATER_PEPPER?");
-    let said = secretive(&[], &[("HIGHWATER_NAMES", "you")]).expect_err("it is misspelt");
-    assert!(said.contains("HIGHWATER_NAMES (value \"you\")"), "{said}");
+    let message = secretive(&[], &[("HIGHWATER_PEPER", "sesame")]).expect_err("it is misspelt");
+    assert_eq!(message, "error: unknown variable HIGHWATER_PEPER; did you mean HIGHWATER_PEPPER?");
+    let message = secretive(&[], &[("HIGHWATER_NAMES", "you")]).expect_err("it is misspelt");
+    assert!(message.contains("HIGHWATER_NAMES (value \"you\")"), "{message}");
     for (line, remedy) in [
         ("peper = \"sesame\"", "did you mean pepper?"),
         ("api_key = \"sesame\"", "did you mean api-key?"),
         ("password = \"sesame\"", "the keys are the long names"),
     ] {
         let file = TempFile::new(line);
-        let said = secretive(&["--config", file.path()], &[]).expect_err("it is misspelt");
-        assert!(said.contains(remedy) && !said.contains("sesame"), "{said}");
+        let message = secretive(&["--config", file.path()], &[]).expect_err("it is misspelt");
+        assert!(message.contains(remedy) && !message.contains("sesame"), "{message}");
     }
 }
 
@@ -246,22 +250,22 @@ fn misspelt_secrets_are_not_shown() {
 fn malformed_secrets_are_not_shown() {
     use std::os::unix::ffi::OsStringExt;
     let wrong = |before: &str| OsString::from_vec([before.as_bytes(), b"sesame\xff"].concat());
-    let said = |args: Vec<OsString>, variables: Vec<(OsString, OsString)>| {
+    let message = |args: Vec<OsString>, variables: Vec<(OsString, OsString)>| {
         let error = try_parse_from::<Secretive>(args, variables).expect_err("it is no text");
         error.to_string().lines().next().unwrap_or_default().to_owned()
     };
     let refused = "not UTF-8; write it as text";
     assert_eq!(
-        said(vec!["service".into()], vec![("API_KEY".into(), wrong(""))]),
+        message(vec!["service".into()], vec![("API_KEY".into(), wrong(""))]),
         format!("error: --api-key \"…\" (from variable API_KEY): {refused}")
     );
     assert_eq!(
-        said(vec!["service".into(), wrong("--pepper=")], vec![]),
+        message(vec!["service".into(), wrong("--pepper=")], vec![]),
         format!("error: --pepper \"…\" (from a flag): {refused}")
     );
     let file = TempFile::new("pepper = [\"sesame\", \"b\"]");
-    let said = secretive(&["--config", file.path()], &[]).expect_err("it is one too many");
-    assert!(said.contains("--pepper \"…\"") && !said.contains("sesame"), "{said}");
+    let message = secretive(&["--config", file.path()], &[]).expect_err("it is one too many");
+    assert!(message.contains("--pepper \"…\"") && !message.contains("sesame"), "{message}");
 }
 
 /// Purpose: a value that is no text is refused with its setting and its source; a path may be any bytes.
@@ -272,20 +276,20 @@ fn values_that_are_no_text() {
     let wrong = || OsString::from_vec(b"4\xff".to_vec());
     let flag = || OsString::from_vec(b"--workers=4\xff".to_vec());
     let url = ("PROVIDER_URL".into(), "x".into());
-    let said = |args: Vec<OsString>, variables: Vec<(OsString, OsString)>| {
+    let message = |args: Vec<OsString>, variables: Vec<(OsString, OsString)>| {
         let error = try_parse_from::<Args>(args, variables).expect_err("it is no text");
         error.to_string().lines().next().unwrap_or_default().to_owned()
     };
     let shown = "error: --workers \"4\u{fffd}\" (from";
     assert_eq!(
-        said(vec!["service".into()], vec![url.clone(), ("HIGHWATER_WORKERS".into(), wrong())]),
+        message(vec!["service".into()], vec![url.clone(), ("HIGHWATER_WORKERS".into(), wrong())]),
         format!("{shown} variable HIGHWATER_WORKERS): not UTF-8; write it as text")
     );
     assert_eq!(
-        said(vec!["service".into(), flag()], vec![url.clone()]),
+        message(vec!["service".into(), flag()], vec![url.clone()]),
         format!("{shown} a flag): not UTF-8; write it as text")
     );
     let variables = vec![url, ("HIGHWATER_CONFIG".into(), wrong())];
-    let said = said(vec!["service".into()], variables);
-    assert!(said.contains("No such file"), "a path may be any bytes: {said}");
+    let message = message(vec!["service".into()], variables);
+    assert!(message.contains("No such file"), "a path may be any bytes: {message}");
 }

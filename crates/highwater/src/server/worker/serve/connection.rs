@@ -110,7 +110,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     /// The handler of the exchange learns that its client has left, if it asked.
     pub(super) fn tell_disconnected(&mut self) {
         if let Some(disconnected) = self.exchange().exchange.disconnected.get() {
-            disconnected.tell();
+            disconnected.notify();
         }
     }
 

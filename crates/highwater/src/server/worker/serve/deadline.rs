@@ -14,7 +14,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
     /// routed to.
     pub(super) fn cancel(&mut self) -> Option<Target> {
         if let Some(disconnected) = self.exchange.disconnected.take() {
-            disconnected.tell();
+            disconnected.notify();
         }
         self.exchange.feed = None;
         if self.exchange.queue.waiting.is_some() {

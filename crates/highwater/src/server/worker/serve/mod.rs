@@ -176,7 +176,7 @@ impl<'w, C: Clock, P: Protocol> ConnectionMut<'w, C, P> {
     /// The same, where there is content, or an end.
     #[cold]
     fn settle_content(&mut self, is_alive: bool, is_awaited: bool) -> Demand {
-        self.exchange().end_unheard();
+        self.exchange().end_unread();
         self.exchange().release_body();
         self.exchange().holds_rest();
         let (demand, is_over) = self.exchange().count(is_alive, is_awaited);

@@ -44,7 +44,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
     #[cold]
     pub(super) fn receive_prepared(&mut self, received: &mut [u8]) {
         if self.connection.link.is_aborted() {
-            return; // Its peer was refused, and may not have heard of it.
+            return; // Its peer was refused, and may not have noticed yet.
         }
         match self.connection.channel.pass_preamble(received) {
             Ok(None) => self.touch(),

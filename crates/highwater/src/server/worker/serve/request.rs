@@ -193,8 +193,9 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
             }
             Verdict::Refuse(reason) => {
                 let request = &Request { head: *head, body };
-                let (of, told) = ((request, routed, *peer), &exchange.disconnected);
-                let (number, response) = self.parts.refusal(app, target, of, told);
+                let of = (request, routed, *peer);
+                let (number, response) =
+                    self.parts.refusal(app, target, of, &exchange.disconnected);
                 self.refuse(target, *reason, number, response);
             }
             Verdict::Wait(class, deadline) => {

@@ -109,10 +109,10 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
 
     /// Ends an answer without an end to a client that has finished sending: an event stream, or an upgraded
     /// protocol that no longer reads. The content made so far is sent.
-    pub(super) fn end_unheard(&mut self) {
+    pub(super) fn end_unread(&mut self) {
         let exchange = &mut *self.exchange;
-        let is_unheard = exchange.is_endless && exchange.content.is_some();
-        if is_unheard && self.stream.link().has_hung_up() {
+        let is_unread = exchange.is_endless && exchange.content.is_some();
+        if is_unread && self.stream.link().has_hung_up() {
             exchange.content = None;
             exchange.feed = None;
             self.stream.cut_short();

@@ -27,18 +27,18 @@ impl Client {
         let link = connect(&mut stage.worker);
         let protocol = Connection::new(Config::default());
         let mut client = Client { link, protocol, sent: 0, sends: Vec::new() };
-        client.say(stage);
+        client.send(stage);
         stage.settle();
-        assert!(client.hear(stage).is_empty());
-        client.say(stage);
+        assert!(client.receive(stage).is_empty());
+        client.send(stage);
         stage.settle();
         client.sent = stage.network().link(link).facts.sent.len();
         client
     }
 
-    fn say(&mut self, stage: &mut Stage) {
+    fn send(&mut self, stage: &mut Stage) {
         let output = self.protocol.output();
-        assert_eq!(stage.network().say(self.link, output), output.len());
+        assert_eq!(stage.network().send(self.link, output), output.len());
         self.protocol.sent();
     }
 
@@ -55,11 +55,11 @@ impl Client {
                 add(name.as_bytes(), value.as_bytes(), Indexing::Incremental);
             }
         });
-        self.say(stage);
+        self.send(stage);
     }
 
     /// The statuses of the answers that have come.
-    fn hear(&mut self, stage: &mut Stage) -> Vec<u16> {
+    fn receive(&mut self, stage: &mut Stage) -> Vec<u16> {
         let bytes = stage.network().read(self.link, usize::MAX);
         let mut statuses = Vec::new();
         let mut note = |event: Event<'_>| match event {
@@ -111,7 +111,7 @@ fn overloaded() -> (Stage, Client) {
 fn answers_leave_together() {
     let (mut stage, mut client) = overloaded();
     let mut other = None;
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for now in 1..=40 {
         if [1, 4, 7, 13].contains(&now) {
             client.ask(&mut stage);
@@ -123,15 +123,15 @@ fn answers_leave_together() {
         if now == 1 + REFUSED_MS {
             turn(&mut stage.worker); // The answer is on its way.
             assert_eq!(other.and_then(|link| stage.status(link)), Some(503));
-            assert!(client.hear(&mut stage).is_empty());
+            assert!(client.receive(&mut stage).is_empty());
         }
-        heard.extend(client.hear(&mut stage).into_iter().map(|status| (now, status)));
+        received.extend(client.receive(&mut stage).into_iter().map(|status| (now, status)));
     }
     let first = 1 + REFUSED_MS + WAIT_MS;
     let second = 13 + REFUSED_MS + WAIT_MS;
     assert_eq!(client.sends, [first, second]);
-    let together = heard.iter().filter(|(now, status)| *now < second && *status == 503);
-    assert_eq!((together.count(), heard.len()), (3, 4), "{heard:?}");
+    let together = received.iter().filter(|(now, status)| *now < second && *status == 503);
+    assert_eq!((together.count(), received.len()), (3, 4), "{received:?}");
     assert!(stage.worker.queue_stands());
 }
 
@@ -146,13 +146,13 @@ fn other_output_does_not_wait() {
         if now == 14 {
             let mut ping = Vec::new();
             encode::ping(*b"question", &mut ping);
-            stage.network().say(client.link, &ping);
+            stage.network().send(client.link, &ping);
         }
         pass(&mut stage, &mut client, now);
     }
     assert_eq!(client.sends, [14]);
     turn(&mut stage.worker);
-    assert_eq!(client.hear(&mut stage), [503]);
+    assert_eq!(client.receive(&mut stage), [503]);
 }
 
 /// Purpose: a worker that has nothing else to do any more wakes up in time for the answers that wait. Their client may have
@@ -181,7 +181,7 @@ fn answers_wait_no_longer() {
             client.note(&mut stage, 1);
         }
         assert_eq!(waited, Duration::from_millis(if finishes { 0 } else { WAIT_MS }));
-        assert_eq!(client.hear(&mut stage), [503], "finishes: {finishes}");
+        assert_eq!(client.receive(&mut stage), [503], "finishes: {finishes}");
     }
 }
 
@@ -197,6 +197,6 @@ fn without_a_standing_queue() {
     }
     assert!(!stage.worker.queue_stands());
     assert_eq!(client.sends, [1, 2, 3, 4, 5, 6]);
-    let heard = client.hear(&mut stage);
-    assert_eq!((heard[0], heard[1..].to_vec()), (200, vec![503; 5]));
+    let received = client.receive(&mut stage);
+    assert_eq!((received[0], received[1..].to_vec()), (200, vec![503; 5]));
 }

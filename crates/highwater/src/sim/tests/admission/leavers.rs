@@ -74,7 +74,7 @@ impl Crowd {
             Front::Clients => (self.stage.ask_with("/do/n", "Connection: close\r\n"), 0),
             Front::Kept => {
                 let link = self.idle.pop().unwrap_or_else(|| connect(&mut self.stage.worker));
-                self.stage.network().say(link, b"GET /do/n HTTP/1.1\r\nHost: h\r\n\r\n");
+                self.stage.network().send(link, b"GET /do/n HTTP/1.1\r\nHost: h\r\n\r\n");
                 (link, 0)
             }
             Front::Http2 => {
@@ -107,7 +107,7 @@ impl Crowd {
             }
         }
         for (link, connection) in &mut self.shared {
-            self.stage.worker.driver_mut().network.say(*link, connection.output());
+            self.stage.worker.driver_mut().network.send(*link, connection.output());
             connection.sent();
         }
         self.stage.turn_after(1);
@@ -129,13 +129,13 @@ impl Crowd {
             }
         }
         for (link, connection) in &mut self.shared {
-            let heard = self.stage.network().read(*link, usize::MAX);
+            let received = self.stage.network().read(*link, usize::MAX);
             let mut take = |event: Event<'_>| match event {
                 Event::End(stream, status) => answers.push((*link, stream, status)),
                 Event::Failed(..) | Event::GoAway(..) => panic!("{event:?}"),
                 _ => {}
             };
-            connection.receive(&heard, &mut take).expect("the server breaks no rule");
+            connection.receive(&received, &mut take).expect("the server breaks no rule");
         }
         for (link, stream, status) in answers {
             let is_it = |asked: &Asked| (asked.link, asked.stream) == (link, stream);

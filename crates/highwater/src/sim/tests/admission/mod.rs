@@ -104,7 +104,7 @@ impl Stage {
     fn ask_with(&mut self, path: &str, fields: &str) -> usize {
         let link = connect(&mut self.worker);
         let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
-        self.network().say(link, request.as_bytes());
+        self.network().send(link, request.as_bytes());
         link
     }
 
@@ -134,8 +134,8 @@ impl Stage {
 
     /// The status that a client has received, if any.
     fn status(&mut self, link: usize) -> Option<u16> {
-        let heard = String::from_utf8(self.network().read(link, usize::MAX)).expect("ASCII");
-        heard.get(9..12).map(|status| status.parse().expect("a status"))
+        let received = String::from_utf8(self.network().read(link, usize::MAX)).expect("ASCII");
+        received.get(9..12).map(|status| status.parse().expect("a status"))
     }
 
     fn begun(&self) -> Vec<String> {
@@ -222,12 +222,12 @@ fn a_refused_upload_leaves_its_connection() {
     stage.ask("/do/first");
     let link = connect(&mut stage.worker);
     let head = b"POST /do/up HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc";
-    stage.network().say(link, head);
+    stage.network().send(link, head);
     stage.turn_after(0);
     stage.turn_after(11);
     stage.settle();
     assert_eq!(stage.status(link), Some(503));
-    stage.network().say(link, b"defGET /do/after HTTP/1.1\r\nHost: h\r\n\r\n");
+    stage.network().send(link, b"defGET /do/after HTTP/1.1\r\nHost: h\r\n\r\n");
     stage.settle();
     assert_eq!((stage.status(link), stage.network().link(link).is_live()), (Some(200), true));
 }
@@ -249,7 +249,7 @@ fn proxies_are_recognized() {
         let before = (stage.metrics.queue.judged.get(), stage.metrics.queue.passed_on.get());
         let link = connect(&mut stage.worker);
         let head = format!("GET /do/next HTTP/{version}\r\nHost: h\r\n{field}\r\n");
-        stage.network().say(link, head.as_bytes());
+        stage.network().send(link, head.as_bytes());
         stage.turn_after(0);
         let judged = stage.metrics.queue.judged.get() - before.0;
         let counted = stage.metrics.queue.passed_on.get() - before.1;
@@ -354,7 +354,7 @@ fn half_closed_with_more_to_answer() {
     for _ in 0..24 {
         let link = connect(&mut stage.worker);
         let requests = "GET /do/n HTTP/1.1\r\nHost: h\r\n\r\n".repeat(20);
-        stage.network().say(link, requests.as_bytes());
+        stage.network().send(link, requests.as_bytes());
         stage.network().finish(link);
     }
     (0..480).for_each(|_| stage.turn_after(1));
@@ -373,7 +373,7 @@ fn hung_up_before_it_was_accepted() {
     let there = stage.ask("/do/there");
     stage.network().finish(gone);
     stage.turn_after(300);
-    stage.network().say(first, b"GET /do/first HTTP/1.1\r\nHost: h\r\n\r\n");
+    stage.network().send(first, b"GET /do/first HTTP/1.1\r\nHost: h\r\n\r\n");
     (0..20).for_each(|_| stage.turn_after(1));
     stage.settle();
     assert_eq!(stage.begun(), ["first", "there"]);
