@@ -152,10 +152,10 @@ mod tests {
         let refused = [1, 3].map(|index| Refusal { index, failure: failure.clone() }).to_vec();
         place.resolve(Ok(Written { refused }));
         let of = |index| Rc::clone(&place).wait_for(index).outcome();
-        let told = Some(Err(failure));
+        let failed = Some(Err(failure));
         assert_eq!(
             (0..5).map(of).collect::<Vec<_>>(),
-            [Some(Ok(())), told.clone(), Some(Ok(())), told, Some(Ok(()))]
+            [Some(Ok(())), failed.clone(), Some(Ok(())), failed, Some(Ok(()))]
         );
     }
 }

@@ -170,7 +170,7 @@ mod tests {
             ("in_flight_max", |options, value| options.in_flight_max = value, 1, 1 << 16),
         ];
         for (name, set, min, max) in cases {
-            let told = |value: usize| {
+            let message = |value: usize| {
                 let mut options = Options {
                     on_failure: OnFailure::Report,
                     memory_max: 1 << 31,
@@ -179,9 +179,9 @@ mod tests {
                 set(&mut options, value);
                 options.check().err().map(|error| error.to_string())
             };
-            assert_eq!([told(min), told(max)], [None, None], "{name}");
+            assert_eq!([message(min), message(max)], [None, None], "{name}");
             for value in [min.checked_sub(1), Some(max + 1)].into_iter().flatten() {
-                let text = told(value).expect("out of range");
+                let text = message(value).expect("out of range");
                 assert_eq!(text, format!("{name} is {value}; it may be from {min} to {max}"));
             }
         }
@@ -192,11 +192,13 @@ mod tests {
     fn contradictions() {
         let least = (1 << 20) + 640;
         for (memory_max, is_enough) in [(least - 1, false), (least, true), (least + 1, true)] {
-            let told = Options { memory_max, ..Options::default() }.check();
-            assert_eq!(told.is_ok(), is_enough, "{memory_max}");
-            assert!(told.err().is_none_or(|error| error.to_string().contains(&least.to_string())));
+            let checked = Options { memory_max, ..Options::default() }.check();
+            assert_eq!(checked.is_ok(), is_enough, "{memory_max}");
+            assert!(
+                checked.err().is_none_or(|error| error.to_string().contains(&least.to_string()))
+            );
         }
-        let told = Options { in_flight_max: 2, ..Options::default() }.check();
-        assert!(told.is_err_and(|error| error.to_string().contains("OnFailure::Keep")));
+        let checked = Options { in_flight_max: 2, ..Options::default() }.check();
+        assert!(checked.is_err_and(|error| error.to_string().contains("OnFailure::Keep")));
     }
 }

@@ -214,7 +214,7 @@ fn killed_and_resumed() {
     assert!(text_of(&other).contains("of another plan"), "{}", text_of(&other));
 }
 
-/// Purpose: rows of two programs, or of two machines, do not come into one record: a program that is built anew during a
+/// Purpose: rows of two programs, or of two machines, do not come into one record: a program that is rebuilt during a
 /// run makes the rows of that run void, and a record is not continued with another program, or on another machine.
 #[test]
 fn records_of_one_program_and_one_machine() {

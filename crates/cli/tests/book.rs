@@ -575,7 +575,7 @@ fn our_own_pages() {
         assert_eq!(
             checked.status.code(),
             Some(0),
-            "make readme writes figures anew\n{}",
+            "make readme rewrites figures\n{}",
             printed(&checked)
         );
     }

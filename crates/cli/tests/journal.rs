@@ -131,7 +131,7 @@ fn stat_counts() {
     let empty = highwater(&["stat", "--json", place.path()]);
     let none = json!({
         "records": 0, "bytes": 0, "segments": 0, "first_offset": null, "last_offset": null,
-        "unscanned_bytes": 0, "damage": [], "damage_untold": 0, "tail": null, "remedy": null
+        "unscanned_bytes": 0, "damage": [], "damage_omitted": 0, "tail": null, "remedy": null
     });
     assert_eq!(serde_json::from_slice::<Value>(&empty.stdout).expect("it is JSON"), none);
     for id in 0..50 {
@@ -151,7 +151,7 @@ fn stat_counts() {
     let unscanned = files.iter().max().expect("there are some") * (segments as u64 - 1);
     let expected = json!({
         "records": 50, "bytes": bytes, "segments": segments, "first_offset": 0, "last_offset": 49,
-        "unscanned_bytes": unscanned, "damage": [], "damage_untold": 0, "tail": null, "remedy": null
+        "unscanned_bytes": unscanned, "damage": [], "damage_omitted": 0, "tail": null, "remedy": null
     });
     assert_eq!(stat, expected);
     let output = highwater(&["stat", place.path()]);

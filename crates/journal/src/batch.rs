@@ -9,7 +9,7 @@ pub struct Record<'a> {
     pub partition: u32,
     /// When it was accepted, in microseconds since 1970.
     pub time_us: u64,
-    /// Its identity: tells a repetition from a second record.
+    /// Its identity: distinguishes a repetition from a second record.
     pub id: u128,
     /// Its content.
     pub body: &'a [u8],

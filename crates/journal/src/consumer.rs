@@ -83,11 +83,11 @@ pub(crate) struct Consumers {
 
 impl Consumers {
     /// Reads all positions. A file without an intact slot was never durable or is damaged: its consumer starts from the
-    /// beginning again, and `told` says so.
+    /// beginning again, and `lost` says so.
     pub(crate) fn load(
         storage: Arc<dyn Storage>,
         max: usize,
-        told: &mut Vec<String>,
+        lost: &mut Vec<String>,
     ) -> io::Result<Consumers> {
         let mut all = BTreeMap::new();
         for file in storage.list()? {
@@ -97,7 +97,7 @@ impl Consumers {
             };
             let slots = Slots::load(storage.open(&file)?)?;
             if !slots.are_intact() {
-                told.push(format!(
+                lost.push(format!(
                     "{file}: no intact position; consumer {name} reads from the beginning again"
                 ));
             }

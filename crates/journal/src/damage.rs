@@ -145,7 +145,7 @@ pub struct Report {
     /// The damage found, up to [`DAMAGE_MAX`] entries.
     pub damage: Vec<Damage>,
     /// How many further damaged parts there are.
-    pub damage_untold: u64,
+    pub damage_omitted: u64,
     /// The invalid bytes at the end. Opening the journal for writing cuts them off.
     pub tail: Option<Tail>,
     /// Bytes of cleanly closed segments of which only the seals were read.
@@ -159,7 +159,7 @@ impl Report {
         if self.damage.len() < DAMAGE_MAX {
             self.damage.push(damage);
         } else {
-            self.damage_untold += 1;
+            self.damage_omitted += 1;
         }
     }
 
@@ -175,8 +175,8 @@ impl fmt::Display for Report {
         for damage in &self.damage {
             writeln!(f, "{damage}")?;
         }
-        if self.damage_untold > 0 {
-            writeln!(f, "and {} more", self.damage_untold)?;
+        if self.damage_omitted > 0 {
+            writeln!(f, "and {} more", self.damage_omitted)?;
         }
         if let Some(tail) = &self.tail {
             writeln!(f, "{tail}")?;

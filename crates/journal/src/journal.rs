@@ -92,8 +92,8 @@ impl Journal {
         mend(&*storage, &mut found)?;
         let mut recovery = Recovery::default();
         let failed = |error| Error::disk(storage.place(), &error);
-        let told = &mut recovery.positions_lost;
-        let consumers = Consumers::load(Arc::clone(&storage), options.consumers_max, told);
+        let lost = &mut recovery.positions_lost;
+        let consumers = Consumers::load(Arc::clone(&storage), options.consumers_max, lost);
         let consumers = Arc::new(consumers.map_err(failed)?);
         // A position may be beyond the end, where offsets were given to records that could not be written: they are not
         // reused.

@@ -274,7 +274,7 @@ impl Look<'_> {
                 || parse_name(&damage.file).map(|(sequence, _)| sequence) == before)
         {
             damage.next_offset = header.base_offset;
-            // That was a guess, and the segment that follows knows better.
+            // That was a guess; the header of the following segment is exact.
             self.found.report.next_offset = header.base_offset;
         }
         let named = next.and_then(|next| next.previous);
@@ -323,15 +323,15 @@ impl Look<'_> {
     }
 
     fn take_scan(&mut self, scan: Scan, segment: &mut Segment, is_tail: bool) {
-        // The last group has no later mark, but for the seal's; what the next segment believes of it may
-        // include what a crash has torn.
+        // No mark follows the last group, except the seal's; the valid length that the next segment's header records may
+        // include a write that a crash has torn.
         segment.proven = segment.mark;
         for (at, end, first_offset, next_offset) in scan.holes {
             let kind = segment.kind_of_damage(at);
             let (file, bytes) = (segment.name.clone(), end - at);
             self.found.report.push(Damage { kind, file, at, bytes, first_offset, next_offset });
         }
-        self.found.report.damage_untold += scan.holes_untold;
+        self.found.report.damage_omitted += scan.holes_omitted;
         let Some((at, end)) = scan.tail else { return };
         if is_tail {
             self.found.report.tail = Some(Tail {
@@ -421,7 +421,7 @@ fn seal(file: &dyn crate::storage::File, salt: u64, limit: u64) -> io::Result<Op
 struct Scan {
     /// Start, end, the first offset that may be missing, and the next that is not.
     holes: Vec<(u64, u64, u64, u64)>,
-    holes_untold: u64,
+    holes_omitted: u64,
     tail: Option<(u64, u64)>,
     unreadable: Option<(u64, io::ErrorKind)>,
 }
@@ -454,7 +454,7 @@ fn scan(mut frames: Frames, segment: &mut Segment, end_offset: u64) -> io::Resul
                 if scan.holes.len() < crate::damage::DAMAGE_MAX {
                     scan.holes.push((from, to, segment.next_offset, segment.next_offset));
                 } else {
-                    scan.holes_untold += 1;
+                    scan.holes_omitted += 1;
                 }
             }
             Next::Tail(from, to) => scan.tail = Some((from, to)),

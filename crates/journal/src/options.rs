@@ -65,7 +65,7 @@ pub struct Retention {
     pub bytes: Option<u64>,
     /// A segment whose newest record is older than this is removed. `None`: never for age.
     ///
-    /// It is told by the clock: one that is set forward by more than this removes everything but the newest segment.
+    /// The clock measures it: if that is set forward by more than this, everything but the newest segment is removed.
     pub age: Option<Duration>,
     /// Keep records that a named consumer has not read, whatever their size and age. Without a consumer, everything
     /// counts as unread and is kept. With `bytes` as well, and only when there is no room, records that every consumer

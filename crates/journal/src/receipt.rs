@@ -157,7 +157,7 @@ mod tests {
 
     const DONE: Committed = Committed { first_offset: 3, records: 2 };
 
-    /// Purpose: a task that waits for a receipt must hear of it, once, by the waker it gave last.
+    /// Purpose: a task that waits for a receipt is woken once, by the last waker that it gave.
     #[test]
     fn a_receipt_wakes_who_polled_last() {
         let (answer, mut receipt) = Receipt::pair();

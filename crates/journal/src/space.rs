@@ -42,7 +42,7 @@ impl Committer {
         segment.forget_records();
         // For the next header, in case the file does not get its seal.
         self.previous = Some(Previous { sequence: segment.sequence, end: segment.end });
-        // Else the records would look like ones that are missing, until the seal is written.
+        // Otherwise the records would look lost until the seal is written.
         let raised = self.retention.raise_floor(&*self.storage, self.log.begins_at());
         let file = raised.and_then(|()| match self.active.take() {
             Some(active) => Ok(active.file),

@@ -27,7 +27,7 @@ impl Drop for Mount {
     }
 }
 
-/// Purpose: a full disk is said as `Full`, loses nothing that was acknowledged, and ends when there is
+/// Purpose: a full disk is reported as `Full`, loses nothing that was acknowledged, and ends when there is
 /// room again; opening works on a full disk, too.
 #[test]
 fn a_full_disk_is_survived() {

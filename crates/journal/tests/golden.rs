@@ -2,7 +2,7 @@
 //! that journal.
 //!
 //! The golden file is text, so that a difference can be read: a line for each sixteen bytes that are not
-//! zero, and the file's length. `JOURNAL_GOLDEN=write` writes it anew, which is right only together
+//! zero, and the file's length. `JOURNAL_GOLDEN=write` rewrites it, which is right only together
 //! with a new version in the format.
 
 mod common;

@@ -73,7 +73,7 @@ fn readers_begin_anywhere() {
     }
 }
 
-/// Purpose: a reader follows the end: it hears of new records without asking again and again.
+/// Purpose: a reader follows the end: it is woken by new records, and need not poll.
 #[test]
 fn readers_follow_the_end() {
     let place = Place::new("follow");
@@ -145,7 +145,7 @@ fn a_directory_has_one_writer() {
     assert!(Directory::open(place.path()).is_ok());
 }
 
-/// Purpose: an end that a crash tore off is cut, and it is said what was cut and what is kept; then all
+/// Purpose: an end that a crash tore off is cut, and the report names what was cut and what is kept; then all
 /// is well again.
 #[test]
 fn a_torn_end_is_cut() {
@@ -173,7 +173,7 @@ fn a_torn_end_is_cut() {
     journal.close().expect("the disk works");
 
     let journal = open(&place, small());
-    assert_eq!(journal.recovery().to_string(), "", "it is said once");
+    assert_eq!(journal.recovery().to_string(), "", "it is reported once");
 }
 
 /// Purpose: the offsets of a cut tail are not waited for. Whoever has read to the end is at the journal's next offset, and
@@ -211,9 +211,9 @@ fn nobody_waits_for_a_cut_tail() {
 }
 
 /// Purpose: a byte that changed in the middle costs the record it stands in, and file and place are
-/// said: at opening, by `verify`, and to readers, who get all the rest.
+/// reported: at opening, by `verify`, and to readers, who get all the rest.
 #[test]
-fn damage_in_the_middle_is_told() {
+fn damage_in_the_middle_is_reported() {
     let place = Place::new("middle");
     let journal = open(&place, small());
     fill(&journal, 0, 100, 500);
@@ -258,9 +258,9 @@ fn what_opening_did_not_read_is_told_by_readers() {
     assert_eq!((records.len(), missing.len(), missing[0].first_offset), (99, 1, 1));
 }
 
-/// Purpose: a file that is gone, or whose header is gone, is said, with the offsets that went with it.
+/// Purpose: a file that is gone, or whose header is gone, is reported with the offsets that it had.
 #[test]
-fn whole_files_that_are_lost_are_told() {
+fn whole_files_that_are_lost_are_reported() {
     let place = Place::new("files");
     let journal = open(&place, small());
     fill(&journal, 0, 100, 500);
@@ -276,10 +276,10 @@ fn whole_files_that_are_lost_are_told() {
     flip(&segments[3], 4096);
     let journal = open(&place, small());
     let (records, missing) = read(&mut journal.reader_from_start());
-    let told: Vec<_> =
+    let damage: Vec<_> =
         missing.iter().map(|lost| (lost.kind, lost.first_offset, lost.next_offset)).collect();
     assert_eq!(
-        told,
+        damage,
         [(DamageKind::Missing, bases[1], bases[2]), (DamageKind::File, bases[3], bases[4])]
     );
     let lost = |id: &u64| (bases[1]..bases[2]).contains(id) || (bases[3]..bases[4]).contains(id);

@@ -67,7 +67,7 @@ fn run_and_kill(path: &Path, first: u64, lines_wanted: usize) -> Vec<u64> {
         ids.extend(parse(line).map(|id| id.expect("it writes numbers")));
     }
     child.kill().expect("it runs");
-    // What it said before it died counts as well; its last line may be cut off.
+    // What it printed before it was killed counts as well; its last line may be cut off.
     for line in lines.map_while(Result::ok) {
         let known = |id: &u64| (first..first + 1_000_000).contains(id);
         ids.extend(parse(line).and_then(Result::ok).filter(known));

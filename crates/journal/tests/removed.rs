@@ -180,9 +180,9 @@ fn a_removed_oldest_segment_is_reported() {
         (lost.kind, lost.first_offset, lost.next_offset),
         (DamageKind::Missing, kept, first)
     );
-    let told = journal.recovery().to_string();
+    let summary = journal.recovery().to_string();
     let text = format!("records from {kept} to {} are missing", first - 1);
-    assert!(told.contains(&text), "{told}");
+    assert!(summary.contains(&text), "{summary}");
     match journal.reader(kept).next().expect("it can be read") {
         Item::Skipped(damage) => assert_eq!(damage, lost),
         other => panic!("{other:?}"),
@@ -211,8 +211,8 @@ fn a_removed_oldest_segment_is_reported() {
         (lost.kind, lost.first_offset, lost.next_offset),
         (DamageKind::NoSegments, kept, end)
     );
-    let told = journal.recovery().to_string();
-    assert!(told.contains("all segments are gone"), "{told}");
+    let summary = journal.recovery().to_string();
+    assert!(summary.contains("all segments are gone"), "{summary}");
     append(&journal, 1).expect("the disk works");
     assert_eq!(journal.stat().first_offset, Some(end));
     match journal.reader(kept).next().expect("it can be read") {
@@ -246,8 +246,8 @@ fn a_newest_segment_from_before_is_reported() {
         assert_eq!(report.damage, journal.recovery().report.damage);
         let [lost] = report.damage.try_into().expect("one finding");
         assert_eq!((lost.kind, lost.first_offset, lost.next_offset), (kind, first, 6));
-        let told = journal.recovery().to_string();
-        assert!(told.contains(&format!("records from {first} to 5 were there")), "{told}");
+        let summary = journal.recovery().to_string();
+        assert!(summary.contains(&format!("records from {first} to 5 were there")), "{summary}");
         append(&journal, 6).expect("the disk works");
         let mut reader = journal.reader(first);
         match reader.next().expect("it can be read") {
@@ -369,12 +369,12 @@ fn a_truncated_segment_is_not_passed_over() {
                 "{left} {is_open}"
             );
             assert!(lost.next_offset > lost.first_offset && lost.next_offset < 300, "{lost}");
-            let told = &journal.recovery().report.damage;
-            if let (Some(first), Some(last)) = (told.first(), told.last()) {
+            let damage = &journal.recovery().report.damage;
+            if let (Some(first), Some(last)) = (damage.first(), damage.last()) {
                 let range = (first.first_offset, last.next_offset);
                 assert_eq!(range, (lost.first_offset, lost.next_offset));
             }
-            assert_eq!(told.is_empty(), is_open, "{told:?}");
+            assert_eq!(damage.is_empty(), is_open, "{damage:?}");
             for begin in [lost.first_offset, lost.first_offset + 1, lost.next_offset - 1] {
                 let (records, missing) = read(&mut journal.reader(begin));
                 let [lost_there] = &missing[..] else { panic!("{begin}: {missing:?}") };
@@ -410,15 +410,15 @@ fn a_newest_segment_that_is_truncated_is_not_passed_over() {
     }
 }
 
-/// Purpose: while `written.pos` cannot be written, records are taken all the same, the owner hears of it and can count it, and
+/// Purpose: while `written.pos` cannot be written, records are taken all the same, the owner is notified and can count it, and
 /// it is written as soon as that works.
 #[test]
-fn a_mark_that_cannot_be_written_is_told() {
+fn a_mark_that_cannot_be_written_is_reported() {
     let place = Place::new("unmarked");
-    let (mark, told) = (place.path().join("written.pos"), Arc::<AtomicU64>::default());
+    let (mark, errors) = (place.path().join("written.pos"), Arc::<AtomicU64>::default());
     std::os::unix::fs::symlink("/dev/full", &mark).expect("it is free");
     let mut options = Options::default();
-    let counted = Arc::clone(&told);
+    let counted = Arc::clone(&errors);
     options.on_unmarked = Arc::new(move |error| {
         assert!(error.to_string().contains("written.pos"), "{error}");
         counted.fetch_add(1, Ordering::Relaxed);
@@ -433,7 +433,7 @@ fn a_mark_that_cannot_be_written_is_told() {
     // The mark comes behind the receipt.
     assert!(journal.stat().unmarked >= 1);
     journal.close().expect("records go elsewhere");
-    assert!(told.load(Ordering::Relaxed) >= 3, "with each group, and at the end");
+    assert!(errors.load(Ordering::Relaxed) >= 3, "with each group, and at the end");
     fs::remove_file(&mark).expect("it is there");
     let journal = reopen();
     append(&journal, 3).expect("the disk works");

@@ -31,7 +31,7 @@ impl Database {
         Ok(database)
     }
 
-    /// The connection, made anew if it was lost.
+    /// The connection, replaced if it was lost.
     async fn client(&self) -> Result<Rc<Client>, tokio_postgres::Error> {
         let known = self.client.borrow().clone().filter(|client| !client.is_closed());
         if let Some(client) = known {

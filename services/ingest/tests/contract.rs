@@ -145,8 +145,8 @@ fn batches() {
         ] {
             let answer = client.call("POST", "/batch", "", body.as_bytes());
             let count = lines.len();
-            let said = format!(r#"{{"ok":true,"records":{count}}}"#);
-            assert_eq!((answer.status, answer.text()), (202, &*said), "{body:?}");
+            let json = format!(r#"{{"ok":true,"records":{count}}}"#);
+            assert_eq!((answer.status, answer.text()), (202, &*json), "{body:?}");
             expected.extend(lines.iter().map(|line| line.as_bytes().to_vec()));
         }
         // More than a batch holds, so that the records of one request are in several.

@@ -218,15 +218,15 @@ fn a_directory_that_is_moved_away() {
         }
         process.signal("TERM");
         assert_eq!(process.wait().code(), Some(1), "{ack}");
-        let said = process.log();
+        let log = process.log();
         let at_once: Vec<&str> =
-            said.lines().filter(|line| line.contains("the journal has failed")).collect();
-        assert_eq!(at_once.len(), 1, "{ack}: once, while it serves: {said}");
+            log.lines().filter(|line| line.contains("the journal has failed")).collect();
+        assert_eq!(at_once.len(), 1, "{ack}: once, while it serves: {log}");
         assert!(
             at_once[0].contains("Repair the disk") && at_once[0].contains("ERROR"),
-            "{ack}: {said}"
+            "{ack}: {log}"
         );
-        let last = said.lines().last().expect("it said why");
+        let last = log.lines().last().expect("it said why");
         let start = format!("highwater-ingest: the journal in {} failed: ", data.display());
         assert!(last.starts_with(&start), "{ack}: {last}");
         assert!(last.contains("start the gateway again"), "{ack}: {last}");
@@ -271,7 +271,7 @@ fn records_that_wait_are_counted_at_the_end() {
         }
         process.signal("TERM");
         assert!(process.wait().success());
-        let said = process.log();
-        assert_eq!(said.contains(WAIT), records > 0, "{said}");
+        let log = process.log();
+        assert_eq!(log.contains(WAIT), records > 0, "{log}");
     }
 }

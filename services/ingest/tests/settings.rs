@@ -40,12 +40,12 @@ fn wrong_settings() {
         (&["--body-max=64MiB"], &["--body-max", "67108864", "32MiB"]),
         (&["--memory-max=1MiB"], &["--memory-max", "1048576", "2162688 or more"]),
     ];
-    for (args, said) in cases {
+    for (args, expected) in cases {
         let args =
             [args, &["--listen=127.0.0.1:0", "--metrics=off", "--data=/nowhere/at/all"]].concat();
         let (status, text) = run(&args, &[]);
         assert_eq!(status, Some(2), "{args:?}: {text}");
-        for word in said {
+        for word in expected {
             assert!(text.contains(word), "{args:?}: no {word:?} in {text}");
         }
     }
@@ -84,13 +84,13 @@ fn settings_without_effect() {
             &["--ack kafka", "leave"],
         ),
     ];
-    for (args, variables, said) in cases {
+    for (args, variables, expected) in cases {
         let all =
             [args, &["--listen=127.0.0.1:0", "--metrics=off", "--data=/nowhere/at/all"]].concat();
         let (status, text) = run(&all, variables);
         assert_eq!(status, Some(2), "{args:?} {variables:?}: {text}");
         assert!(!text.contains("x7"), "a password: {text}");
-        for word in said {
+        for word in expected {
             assert!(text.contains(word), "{args:?} {variables:?}: no {word:?} in {text}");
         }
     }
@@ -130,13 +130,13 @@ fn unusable_data() {
 /// Purpose: help and version are asked for, not mistakes, and help shows how to begin.
 #[test]
 fn help_and_version() {
-    for (args, said) in [
+    for (args, expected) in [
         (&["--help"][..], "highwater-ingest --ack memory --sink null"),
         (&["--version"], env!("CARGO_PKG_VERSION")),
     ] {
         let output = command(args).output().expect("the binary starts");
         assert!(output.status.success());
-        assert!(String::from_utf8_lossy(&output.stdout).contains(said), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(expected), "{args:?}");
     }
 }
 

@@ -38,7 +38,7 @@ pub fn exit(program: &str, outcome: Result<(), Failure>) -> ExitCode {
 }
 
 /// Writes `text` to standard output, which may be closed: the service runs without it.
-pub fn say(text: &str) {
+pub fn print(text: &str) {
     let mut stdout = io::stdout();
     let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
 }

@@ -18,7 +18,7 @@ pub enum Refusal {
     /// SQLite's reason.
     Sql(rusqlite::Error),
     /// Ours, with the remedy.
-    Said(String),
+    Message(String),
 }
 
 impl From<rusqlite::Error> for Refusal {
@@ -65,7 +65,7 @@ pub fn use_write_ahead_log(
         connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
         let path = path.display();
-        return Err(Refusal::Said(format!(
+        return Err(Refusal::Message(format!(
             "{path}: no write-ahead log here ({mode}); use a local file system"
         )));
     }
@@ -89,7 +89,7 @@ impl ErrorContext<'_> {
     pub fn check(self, connection: &Connection) -> Result<(), Refusal> {
         let verdict: String =
             connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if verdict == "ok" { Ok(()) } else { Err(Refusal::Said(self.damaged(verdict.trim()))) }
+        if verdict == "ok" { Ok(()) } else { Err(Refusal::Message(self.damaged(verdict.trim()))) }
     }
 
     /// The sentence about a damaged file.
@@ -125,7 +125,7 @@ impl ErrorContext<'_> {
     pub fn explain_refusal(self, refusal: Refusal) -> String {
         match refusal {
             Refusal::Sql(error) => self.explain(&error),
-            Refusal::Said(sentence) => sentence,
+            Refusal::Message(sentence) => sentence,
         }
     }
 }

@@ -16,7 +16,7 @@ use highwater::ServerArgs;
 use highwater::logging::{self, LogFormat};
 use highwater::metrics::Metrics;
 use highwater::server::{Running, Server, ServerConfig, ServerError, Signals};
-use highwater_kit::ending::{Failure, say};
+use highwater_kit::ending::{Failure, print};
 use highwater_kit::urls;
 use highwater_kit::waiting::unless_ended;
 
@@ -141,5 +141,5 @@ fn print_urls(running: &Running, feed: &Running) {
          Ctrl-C stops it.\n",
         feed.address()
     );
-    say(&text);
+    print(&text);
 }

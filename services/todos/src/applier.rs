@@ -1,7 +1,7 @@
 //! From the queue into the store, and from there to the readers.
 //!
 //! ```text
-//!  Source::next ─▶ Store::apply ─▶ told(changes) ─▶ Source::applied      again and again
+//!  Source::next ─▶ Store::apply ─▶ on_applied(changes) ─▶ Source::applied      again and again
 //!                      │                              │
 //!                      └ fails: the same deliveries   └ now and then: Store::sync, Source::commit
 //!                        again, after a pause
@@ -115,7 +115,7 @@ impl Stop {
 }
 
 impl Applier {
-    /// Starts to apply `source`'s deliveries to `store`; `told` receives the changes before the source is notified that
+    /// Starts to apply `source`'s deliveries to `store`; `on_applied` receives the changes before the source is notified that
     /// they are applied.
     ///
     /// `part` says whether the store works.
@@ -128,7 +128,7 @@ impl Applier {
         store: Box<dyn Store>,
         part: Part,
         stats: Arc<Stats>,
-        told: impl FnMut(Changes) + Send + 'static,
+        on_applied: impl FnMut(Changes) + Send + 'static,
     ) -> io::Result<Applier> {
         let stop = Arc::<Stop>::default();
         let mut work = Work {
@@ -136,7 +136,7 @@ impl Applier {
             store,
             part,
             stats,
-            told,
+            on_applied,
             stop: Arc::clone(&stop),
             pause: PAUSE[0],
             taken_back: BTreeSet::new(),
@@ -196,7 +196,7 @@ struct Work<T> {
     store: Box<dyn Store>,
     part: Part,
     stats: Arc<Stats>,
-    told: T,
+    on_applied: T,
     stop: Arc<Stop>,
     pause: Duration,
     /// The partitions whose loss of commands was logged.
@@ -251,7 +251,7 @@ impl<T: FnMut(Changes)> Work<T> {
                     self.pause = PAUSE[0];
                     self.stats.count(&applied.changes, applied.dead, applied.repeated);
                     self.note_breaks(&applied.breaks);
-                    (self.told)(applied.changes);
+                    (self.on_applied)(applied.changes);
                     self.source.applied();
                     return true;
                 }

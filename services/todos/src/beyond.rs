@@ -66,16 +66,16 @@ impl Beyond {
 
     /// One todo.
     pub fn todo(&self, id: Uuid) -> Answer<Option<Shown>> {
-        let (tell, told) = oneshot::channel();
-        self.ask(Request::Todo(id, tell));
-        told
+        let (sender, receiver) = oneshot::channel();
+        self.ask(Request::Todo(id, sender));
+        receiver
     }
 
     /// The newest todos as a JSON list.
     pub fn list(&self, limit: Limit) -> ListAnswer {
-        let (tell, told) = watch::channel(None);
-        self.ask(Request::List(limit, tell));
-        told
+        let (sender, receiver) = watch::channel(None);
+        self.ask(Request::List(limit, sender));
+        receiver
     }
 
     fn ask(&self, request: Request) {
@@ -94,15 +94,15 @@ impl Request {
     // The requester may be gone.
     fn refuse(self, error: StoreError) {
         match self {
-            Request::Todo(_, tell) => drop(tell.send(Err(error))),
-            Request::List(_, tell) => drop(tell.send(Some(Err(error)))),
+            Request::Todo(_, sender) => drop(sender.send(Err(error))),
+            Request::List(_, sender) => drop(sender.send(Some(Err(error)))),
         }
     }
 
     fn is_wanted(&self) -> bool {
         match self {
-            Request::Todo(_, tell) => !tell.is_closed(),
-            Request::List(_, tell) => !tell.is_closed(),
+            Request::Todo(_, sender) => !sender.is_closed(),
+            Request::List(_, sender) => !sender.is_closed(),
         }
     }
 

@@ -10,7 +10,7 @@ use highwater::ServerArgs;
 use highwater::logging;
 use highwater::metrics::{Metrics, Readiness};
 use highwater::server::{Running, Server, Signals};
-use highwater_kit::ending::{Failure, say};
+use highwater_kit::ending::{Failure, print};
 use highwater_kit::urls;
 use highwater_kit::waiting::unless_ended;
 
@@ -91,7 +91,7 @@ pub fn todos(
 pub fn seed(args: &SeedArgs) -> Result<(), Failure> {
     logging::install(logging::LogFormat::Text);
     engine::seed(args)?;
-    say(&format!("{} todos of {} are in the store", args.count, args.subject));
+    print(&format!("{} todos of {} are in the store", args.count, args.subject));
     Ok(())
 }
 
@@ -104,7 +104,7 @@ pub fn repartition(args: &RepartitionArgs) -> Result<(), Failure> {
     logging::install(logging::LogFormat::Text);
     let (now, before) = engine::repartition(&args.engine)?;
     let topic = &args.engine.kafka_todo_topic;
-    say(&match before {
+    print(&match before {
         Some(before) if before == now => {
             format!("commands in topic {topic} are divided by {now} partitions, as before")
         }
@@ -120,7 +120,7 @@ pub fn repartition(args: &RepartitionArgs) -> Result<(), Failure> {
 
 /// Prints a token.
 pub fn token(args: &TokenArgs, secret: &str) {
-    say(&issue(secret, &args.subject, now(), args.ttl.as_secs_f64()));
+    print(&issue(secret, &args.subject, now(), args.ttl.as_secs_f64()));
 }
 
 fn now() -> f64 {
@@ -134,7 +134,7 @@ fn print_urls(running: &Running, secret: &str) {
     let todos = &running.addresses()[0];
     let [metrics, dashboard] = urls::of_metrics(running);
     let token = issue(secret, "demo-user", now(), DEMO_TOKEN_SECONDS);
-    say(&format!(
+    print(&format!(
         "\n  \
          todos     http://{todos}/todos?limit=10\n  \
          docs      http://{todos}/docs\n  \

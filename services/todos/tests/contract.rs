@@ -146,7 +146,7 @@ fn lists() {
     }
 }
 
-/// Purpose: what is wrong with a body is said by field, and nothing of it is stored.
+/// Purpose: an error in a body names its field, and nothing of it is stored.
 #[test]
 fn bad_input() {
     let (todos, mut client, _directory) = service();
@@ -185,14 +185,14 @@ fn bad_input() {
         ("PUT", r#"{"title":""}"#.into(), 422, "title: "),
         ("PUT", format!(r#"{{"title":"{}"}}"#, long(501)), 422, "title: "),
     ];
-    for (method, body, status, said) in cases {
+    for (method, body, status, expected) in cases {
         let target = if *method == "PUT" { &path } else { "/todos" };
         let answer = client.call(method, target, &mine, body);
         let shown = &body[..body.len().min(60)];
         assert_eq!(answer.status, *status, "{method} {shown}: {}", answer.text());
         assert_eq!(answer.json()["error"], "Invalid request");
         let details = answer.json()["details"].as_str().expect("details").to_owned();
-        assert!(details.contains(said), "{method} {shown}: {details}");
+        assert!(details.contains(expected), "{method} {shown}: {details}");
     }
     // Bytes that are no text.
     // The field is named once.
@@ -355,8 +355,8 @@ fn health_and_metrics() {
     assert_eq!(todos.get_metrics("/readyz").status, 200);
 }
 
-/// Purpose: a setting of a part that the process has not is refused, not ignored, with its value and the remedy: whoever
-/// names a topic believes that writes go there. What a variable says may be for another process, and is left alone.
+/// Purpose: a setting of a part that the process does not have is refused, not ignored, with its value and the remedy: a user
+/// who names a topic believes that writes go there. A variable may be meant for another process, and is ignored.
 #[test]
 fn settings_without_effect() {
     type Case<'a> = (&'a [&'a str], &'a [&'a str]);
@@ -376,12 +376,12 @@ fn settings_without_effect() {
         (&["seed", kafka], &["--kafka-brokers \"127.0.0.1:9\"", "into the store itself"]),
         (&["seed", "--redis-url=redis://:hunter2@a/0"], &["--redis-url", "into the store itself"]),
     ];
-    for (args, said) in cases {
+    for (args, words) in cases {
         let output = service::command(args).output().expect("the binary starts");
         let text = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
         assert!(!text.contains("hunter2"), "a password: {text}");
-        for word in said.iter().chain(&["has no effect", "leave"]) {
+        for word in words.iter().chain(&["has no effect", "leave"]) {
             assert!(text.contains(word), "{args:?}: no {word:?} in {text}");
         }
     }

@@ -91,7 +91,7 @@ fn a_store_that_cannot_be_written() {
         Some(service.get("/ready")).filter(|answer| answer.status == 503)
     });
     assert!(ready.json()["details"]["store"].is_string(), "{}", ready.text());
-    // What is not there may be among what waits: neither yes nor no can be said.
+    // What is not there may be among what waits: the answer can be neither yes nor no.
     let unknown = "/todos/0193b2f0-0000-7000-8000-000000000000";
     let answer = client.call("DELETE", unknown, &mine, "");
     assert_eq!(
@@ -241,8 +241,8 @@ fn a_start_that_waits() {
     let secret = service::SECRET;
     let args = ["--listen=127.0.0.1:0", "--metrics=off", "--jwt-secret", secret, "--data", data];
     let mut waits = Process::start_unready(&mut command(&args));
-    let said = waits.wait_for(|line| line.contains("the start waits until"));
-    assert!(said.contains("not_now") && said.contains("left=1"), "{said}");
+    let line = waits.wait_for(|line| line.contains("the start waits until"));
+    assert!(line.contains("not_now") && line.contains("left=1"), "{line}");
     waits.signal("TERM");
     let status = waits.ends_within(std::time::Duration::from_secs(10)).expect("it ends");
     assert!(status.success(), "{status}: {}", waits.log());
@@ -332,11 +332,11 @@ fn a_restart_loads_everything() {
     assert_eq!(service.get("/todos").body, before.body);
 }
 
-/// Runs it to its end: exit status, and what it said.
+/// Runs it to its end: exit status, and output.
 fn run(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let output = command(args).envs(variables.iter().copied()).output().expect("the binary starts");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(said).expect("text"))
+    let bytes = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(bytes).expect("text"))
 }
 
 fn text(path: &Path) -> &str {
@@ -382,10 +382,10 @@ fn wrong_settings() {
         (&["seed", "--count=0"], &[], &["--count", "0"]),
         (&["token", "--ttl=0s", service::SECRET_FLAG], &[], &["--ttl", "0s"]),
     ];
-    for (args, variables, said) in cases {
+    for (args, variables, words) in cases {
         let (status, text) = run(args, variables);
         assert_eq!(status, Some(2), "{args:?} {variables:?}: {text}");
-        for word in said {
+        for word in words {
             assert!(text.contains(word), "{args:?} {variables:?}: no {word:?} in {text}");
         }
     }
@@ -402,17 +402,17 @@ fn unusable_data() {
         &[service::SECRET_FLAG, "--listen=127.0.0.1:0", "--data", data][..],
         &["seed", "--data", data],
     ] {
-        let (status, said) = run(args, &[]);
-        assert_eq!(status, Some(1), "{said}");
-        assert!(said.contains("in use by process") && said.contains(data), "{said}");
-        assert_eq!(said.matches("stop it").count(), 1, "{said}");
+        let (status, message) = run(args, &[]);
+        assert_eq!(status, Some(1), "{message}");
+        assert!(message.contains("in use by process") && message.contains(data), "{message}");
+        assert_eq!(message.matches("stop it").count(), 1, "{message}");
     }
     assert_eq!(service.get("/todos").text(), "[]");
     let blocked: PathBuf = directory.path().join("file");
     std::fs::write(&blocked, "in the way").expect("writable");
-    let (status, said) = run(&[service::SECRET_FLAG, "--data", text(&blocked)], &[]);
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("file") && said.contains("--data"), "{said}");
+    let (status, message) = run(&[service::SECRET_FLAG, "--data", text(&blocked)], &[]);
+    assert_eq!(status, Some(1), "{message}");
+    assert!(message.contains("file") && message.contains("--data"), "{message}");
 }
 
 /// Purpose: `seed` fills the store with what it says, `token` prints what the service takes, and both read their
@@ -421,8 +421,8 @@ fn unusable_data() {
 fn seed_and_token() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let data = text(directory.path());
-    let (status, said) = run(&["seed", "--count=1234"], &[("HIGHWATER_DATA", data)]);
-    assert_eq!(status, Some(0), "{said}");
+    let (status, message) = run(&["seed", "--count=1234"], &[("HIGHWATER_DATA", data)]);
+    assert_eq!(status, Some(0), "{message}");
     let service = todos(directory.path(), &[]);
     let list = service.get("/todos").json();
     assert_eq!(list.as_array().map(Vec::len), Some(1234));

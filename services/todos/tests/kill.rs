@@ -101,7 +101,7 @@ fn work(address: SocketAddr, round: u32, client: usize) -> Ledger {
     unreachable!("numbers do not end")
 }
 
-/// Compares what is there with what a client was told, and returns how many of its todos are there.
+/// Compares what is there with what a client was answered, and returns how many of its todos are there.
 fn check(client: &mut Client, ledger: &Ledger) -> usize {
     let mut count = 0;
     for (id, (acknowledged, unanswered)) in &ledger.todos {

@@ -67,8 +67,8 @@ fn what_was_acknowledged_is_found() {
     });
 }
 
-/// Purpose: no reader ever sees less than a reader before it, by list or by id, on whichever connection; and what a
-/// writer was told is visible, is.
+/// Purpose: no reader ever sees less than a reader before it, by list or by id, on whichever connection; and a
+/// write that was acknowledged as visible is visible.
 #[test]
 fn readers_never_go_back() {
     let directory = tempfile::tempdir().expect("a temporary directory");

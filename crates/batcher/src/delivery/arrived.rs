@@ -63,26 +63,26 @@ pub(super) fn search(
     consumer.assign(&assigned).map_err(wrong)?;
     let began = Instant::now();
     let (mut found, mut at_end) = (HashMap::new(), HashSet::new());
-    let (mut messages, mut heard, mut quiet_since) = (0, began, None);
+    let (mut messages, mut answered_at, mut quiet_since) = (0, began, None);
     loop {
         let polled = consumer.poll(POLL);
         let now = Instant::now();
         match polled {
             Some(Ok(message)) => {
-                (messages, heard) = (messages + 1, now);
+                (messages, answered_at) = (messages + 1, now);
                 if let Some(id) = id_of(&message).filter(|id| sought.ids.contains(id)) {
                     found.insert(id, place(&message));
                     quiet_since = quiet_since.map(|_| now);
                 }
             }
             Some(Err(KafkaError::PartitionEOF(partition))) => {
-                heard = now;
+                answered_at = now;
                 at_end.insert(partition);
             }
             Some(Err(error)) if is_denial(&error) => {
                 return Ok(Search::Denied(error.to_string()));
             }
-            // It tries again; silence has its bound.
+            // The client retries by itself; `SILENCE_MAX` bounds that.
             Some(Err(_)) | None => {}
         }
         if at_end.len() == settings.partitions as usize {
@@ -90,7 +90,7 @@ pub(super) fn search(
             if found.len() == sought.ids.len() || now - since >= sought.settle {
                 return Ok(Search::Found(found));
             }
-        } else if now - heard > SILENCE_MAX || ends() {
+        } else if now - answered_at > SILENCE_MAX || ends() {
             let topic = &settings.topic;
             return Err(unavailable(format!("topic {topic} could not be read to its end")));
         }

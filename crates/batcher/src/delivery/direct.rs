@@ -84,7 +84,7 @@ impl Given {
 
     /// Its worker keeps it, and gives it to the sink again.
     pub(super) fn give_back(self) {
-        // Its memory is the worker's again before the worker hears of it.
+        // Its memory is the worker's again before the worker is notified.
         drop(self.batch);
         let text = "Kafka has not acknowledged records that bypassed the full spool";
         self.answer.resolve(Err(Failure::new(FailureKind::TimedOut, text)));

@@ -49,7 +49,7 @@ impl Doubts {
         let found = Marks::load(&options.marks);
         let same = found.clone().filter(|marks| marks.topic == settings.topic);
         if let Some(marks) = &found {
-            say_changes(marks, settings);
+            log_changes(marks, settings);
         }
         // A new topic has none of our records yet; without the file, that is unknown.
         let are_any = same.as_ref().map_or(found.is_none(), |marks| !marks.is_clean);
@@ -120,7 +120,7 @@ impl Doubts {
             tracing::info!(
                 topic = settings.topic,
                 records = found.len(),
-                "found in the topic, though their acknowledgement was not heard: they are not sent again"
+                "found in the topic, though their acknowledgement was not received: they are not sent again"
             );
         }
         self.arrived = found;
@@ -199,7 +199,7 @@ impl Doubts {
 }
 
 /// Logs what has changed since the marks were written.
-fn say_changes(marks: &Marks, settings: &Settings) {
+fn log_changes(marks: &Marks, settings: &Settings) {
     let (topic, partitions) = (&settings.topic, settings.partitions);
     if marks.topic != *topic {
         tracing::warn!(

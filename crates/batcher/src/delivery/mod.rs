@@ -162,7 +162,7 @@ impl Delivery {
         let topic = match look(&settings, options.start_timeout) {
             Ok(topic) => Some(topic),
             Err(error) if error.kind() == ErrorKind::Unavailable => {
-                progress.say(Some(error.to_string()));
+                progress.set_trouble(Some(error.to_string()));
                 None
             }
             Err(error) => return Err(error),
@@ -220,7 +220,7 @@ struct Ended(Arc<Progress>);
 impl Drop for Ended {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.say(Some(
+            self.0.set_trouble(Some(
                 "the delivery has ended by a fault of its own; start it again".to_owned(),
             ));
         }
@@ -242,7 +242,7 @@ fn count(consumer: &Consumer, progress: &Progress) -> Result<(), Error> {
                 records += 1;
                 bytes += record.body.len() as u64;
             }
-            // Said when it is delivered.
+            // Logged when the delivery reads it.
             Item::Skipped(_) => {}
             Item::End => break,
         }

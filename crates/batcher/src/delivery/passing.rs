@@ -17,7 +17,7 @@ pub(super) const PASSING: usize = 1 << 62;
 
 /// The state of a record of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum State {
     Unsent,
     Open,
     Done,
@@ -27,7 +27,7 @@ enum Fate {
 #[derive(Debug)]
 pub(super) struct Passing {
     given: Given,
-    fates: Vec<Fate>,
+    states: Vec<State>,
     /// No record before this one is unsent.
     sent_below: usize,
     open: usize,
@@ -42,8 +42,8 @@ impl Passing {
     pub(super) fn next(direct: &Direct) -> Option<Passing> {
         let given = direct.take()?;
         let left = given.batch.records();
-        let fates = vec![Fate::Unsent; left];
-        Some(Passing { given, fates, sent_below: 0, open: 0, left, is_single: false, dead: 0 })
+        let states = vec![State::Unsent; left];
+        Some(Passing { given, states, sent_below: 0, open: 0, left, is_single: false, dead: 0 })
     }
 
     /// Records sent and not answered.
@@ -57,38 +57,38 @@ impl Passing {
 
     /// The ids of the records that are not known to be in the topic.
     pub(super) fn ids(&self) -> impl Iterator<Item = (usize, u128)> {
-        let undone = self.fates.iter().enumerate().filter(|(_, fate)| **fate != Fate::Done);
+        let undone = self.states.iter().enumerate().filter(|(_, state)| **state != State::Done);
         undone.filter_map(|(index, _)| Some((index, self.given.batch.get(index)?.id)))
     }
 
     /// The record to send next.
     fn to_send(&self) -> Option<usize> {
         let may_send = !self.is_single || self.open == 0;
-        let rest = may_send.then(|| &self.fates[self.sent_below..])?;
-        let ahead = rest.iter().position(|fate| *fate == Fate::Unsent)?;
+        let rest = may_send.then(|| &self.states[self.sent_below..])?;
+        let ahead = rest.iter().position(|state| *state == State::Unsent)?;
         Some(self.sent_below + ahead)
     }
 
     fn sent(&mut self, index: usize) {
-        self.fates[index] = Fate::Open;
+        self.states[index] = State::Open;
         self.sent_below = index + 1;
         self.open += 1;
     }
 
     /// The record is in the topic, or among the dead letters.
     pub(super) fn done(&mut self, index: usize) {
-        let Some(fate) = self.fates.get_mut(index) else { return };
-        self.open -= usize::from(*fate == Fate::Open);
-        self.left -= usize::from(*fate != Fate::Done);
-        *fate = Fate::Done;
+        let Some(state) = self.states.get_mut(index) else { return };
+        self.open -= usize::from(*state == State::Open);
+        self.left -= usize::from(*state != State::Done);
+        *state = State::Done;
     }
 
     /// The session has ended: unanswered records are sent again, unless they are found in the topic.
     pub(super) fn end_session(&mut self) {
-        self.fates
+        self.states
             .iter_mut()
-            .filter(|fate| **fate == Fate::Open)
-            .for_each(|fate| *fate = Fate::Unsent);
+            .filter(|state| **state == State::Open)
+            .for_each(|state| *state = State::Unsent);
         self.sent_below = 0;
         self.open = 0;
     }
@@ -111,9 +111,9 @@ impl Passing {
     /// Gives it back to its worker, after the end of a session. Returns the records' ids, and which of them are done; and the
     /// number of dead letters.
     pub(super) fn give_back(self) -> (Vec<(u128, bool)>, u64) {
-        let Passing { given, fates, dead, .. } = self;
-        let fates = fates.into_iter().map(|fate| fate == Fate::Done);
-        let ids = given.batch.iter().map(|record| record.id).zip(fates).collect();
+        let Passing { given, states, dead, .. } = self;
+        let states = states.into_iter().map(|state| state == State::Done);
+        let ids = given.batch.iter().map(|record| record.id).zip(states).collect();
         given.give_back();
         (ids, dead)
     }
@@ -139,14 +139,14 @@ impl Passing {
     }
 
     /// Handles a record's outcome.
-    pub(super) fn hear(
+    pub(super) fn handle_outcome(
         &mut self,
         index: usize,
-        fate: Result<i64, KafkaError>,
+        outcome: Result<i64, KafkaError>,
         settings: &Settings,
         dead_letters: &mut DeadLetters,
     ) -> Result<(), End> {
-        let error = match fate {
+        let error = match outcome {
             Ok(_) => {
                 self.done(index);
                 return Ok(());
@@ -157,7 +157,7 @@ impl Passing {
             return Err(unavailable(not_taken(&settings.topic, &error)).into());
         }
         if self.is_single {
-            // It was alone: it is the one.
+            // It was sent alone, so it is the refused record.
             self.bury(index, settings, dead_letters, &format!("Kafka: {error}"))?;
         }
         self.is_single = true;

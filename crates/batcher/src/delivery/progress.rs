@@ -75,7 +75,7 @@ impl Progress {
     }
 
     /// Sets the current problem, or none. An unchanged one is not logged again.
-    pub(super) fn say(&self, text: Option<String>) {
+    pub(super) fn set_trouble(&self, text: Option<String>) {
         let mut trouble = self.lock();
         match (&*trouble, &text) {
             (None, Some(text)) => tracing::warn!("records wait in the journal: {text}"),

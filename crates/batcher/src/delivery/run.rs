@@ -13,7 +13,7 @@ use super::direct::Direct;
 use super::doubts::Doubts;
 use super::passing::{PASSING, Passing};
 use super::progress::Progress;
-use super::session::{End, Fate, Session, is_refused};
+use super::session::{DeliveryReport, End, Session, is_refused};
 use super::suspects::Suspects;
 use super::window::{Done, Window};
 use super::work::{Work, entry};
@@ -24,7 +24,7 @@ use crate::sink::kafka::{Error, ErrorKind, Settings, Topic, look, not_taken, una
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first pause after something went wrong.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The first pause before Kafka's client is asked for answers again, and the longest, after many in vain.
+/// The first pause before Kafka's client is asked for answers again, and the longest, after many polls without one.
 const POLL: Duration = Duration::from_millis(2);
 const POLL_MAX: Duration = Duration::from_millis(32);
 /// The longest wait for records before other checks.
@@ -121,9 +121,9 @@ impl Run {
                 End::Again => continue,
                 End::Trouble(error) => error,
             };
-            self.progress.say(Some(error.to_string()));
+            self.progress.set_trouble(Some(error.to_string()));
             self.give_back();
-            self.tell_oldest();
+            self.report_oldest();
             if self.progress.delivered() > before {
                 pause = PAUSE_MIN;
             }
@@ -163,14 +163,14 @@ impl Run {
         self.reader = self.consumer.reader();
         self.is_at_end = false;
         let end = self.deliver(&session);
-        for (number, fate) in session.end() {
+        for (number, outcome) in session.end() {
             if let Some(index) = number.checked_sub(PASSING) {
-                if let (Ok(_), Some(passing)) = (fate, &mut self.passing) {
+                if let (Ok(_), Some(passing)) = (outcome, &mut self.passing) {
                     passing.done(index);
                 }
                 continue;
             }
-            match fate {
+            match outcome {
                 Ok(offset) => self.window.acknowledge(number, offset),
                 Err(error) => self.suspect(number, is_refused(&error)),
             }
@@ -183,7 +183,7 @@ impl Run {
         }
         // If that fails, the next session reads from an earlier position, and skips finished records.
         if let Err(error) = self.commit() {
-            self.progress.say(Some(error.to_string()));
+            self.progress.set_trouble(Some(error.to_string()));
         }
         self.window.reset();
         self.doubts.end_session(is_clean);
@@ -249,15 +249,15 @@ impl Run {
         if waits {
             self.pause_for_answers(session);
         }
-        let fates = session.fates();
-        self.poll = if waits && fates.is_empty() { (self.poll * 2).min(POLL_MAX) } else { POLL };
-        if self.hear(session, fates)? {
-            self.progress.say(None);
+        let reports = session.reports();
+        self.poll = if waits && reports.is_empty() { (self.poll * 2).min(POLL_MAX) } else { POLL };
+        if self.handle_reports(session, reports)? {
+            self.progress.set_trouble(None);
         } else if self.window.open() + self.passing_open() > 0
             && let Some(trouble) = session.trouble()
         {
             let trouble = format!("Kafka at {}: {trouble}", self.settings.brokers);
-            self.progress.say(Some(trouble.clone()));
+            self.progress.set_trouble(Some(trouble.clone()));
             if self.passing.as_ref().is_some_and(Passing::is_late) {
                 return Err(unavailable(trouble).into());
             }
@@ -276,11 +276,11 @@ impl Run {
             // before them, the segment counts as unread, and a full disk gets no room.
             self.commit()?;
         }
-        self.tell(is_done);
+        self.report(is_done);
         if is_done && self.done.records == 0 {
             // There is nothing that Kafka could refuse; otherwise only an answer shows that the trouble has passed.
             if self.passing.is_none() {
-                self.progress.say(None);
+                self.progress.set_trouble(None);
             }
             self.pass(session)?;
         }
@@ -372,19 +372,26 @@ impl Run {
     }
 
     /// Handles the outcomes of messages. Returns whether any was acknowledged.
-    fn hear(&mut self, session: &Session, fates: Vec<Fate>) -> Result<bool, End> {
+    fn handle_reports(
+        &mut self,
+        session: &Session,
+        reports: Vec<DeliveryReport>,
+    ) -> Result<bool, End> {
         let mut is_any = false;
         let mut end = None;
-        for (number, fate) in fates {
+        for (number, outcome) in reports {
             if let Some(index) = number.checked_sub(PASSING) {
-                is_any |= fate.is_ok();
+                is_any |= outcome.is_ok();
                 let (settings, dead_letters) = (&self.settings, &mut self.dead_letters);
                 if let Some(passing) = &mut self.passing {
-                    end = passing.hear(index, fate, settings, dead_letters).err().or(end);
+                    end = passing
+                        .handle_outcome(index, outcome, settings, dead_letters)
+                        .err()
+                        .or(end);
                 }
                 continue;
             }
-            let error = match fate {
+            let error = match outcome {
                 Ok(offset) => {
                     is_any = true;
                     if let Some(entry) = self.window.entry(number).filter(|_| session.is_single) {
@@ -397,7 +404,7 @@ impl Run {
             };
             let is_refused = is_refused(&error);
             if session.is_single && is_refused {
-                // It was alone: it is the one.
+                // It was sent alone, so it is the refused record.
                 self.bury_number(number, &format!("Kafka: {error}"))?;
                 continue;
             }
@@ -472,7 +479,7 @@ impl Run {
         Ok(())
     }
 
-    fn tell(&self, is_done: bool) {
+    fn report(&self, is_done: bool) {
         let oldest = self.window.oldest_us();
         // Between two reads of a long spool the window may be empty for a moment: then the last value stays.
         if oldest.is_some() || is_done {
@@ -482,7 +489,7 @@ impl Run {
     }
 
     /// Reports the oldest waiting record, while no session reads.
-    fn tell_oldest(&self) {
+    fn report_oldest(&self) {
         let mut reader = self.consumer.reader();
         if let Ok(Item::Record(record)) = reader.next() {
             self.progress.is_idle.store(false, Ordering::Release);

@@ -30,28 +30,28 @@ impl From<Error> for End {
     }
 }
 
-/// The outcome of a message: its number, and its offset, or why it failed.
-pub(super) type Fate = (usize, Result<i64, KafkaError>);
+/// What the client reports of a message: its number, and its offset or why it failed.
+pub(super) type DeliveryReport = (usize, Result<i64, KafkaError>);
 
-/// Receives the messages' outcomes. Only the delivery's thread polls, so the lock is uncontended.
+/// Collects the delivery reports. Only the delivery's thread polls, so the lock is uncontended.
 #[derive(Debug, Default)]
-pub(super) struct Fates(Mutex<Vec<Fate>>);
+pub(super) struct DeliveryReports(Mutex<Vec<DeliveryReport>>);
 
-impl OnEvent for Fates {
+impl OnEvent for DeliveryReports {
     type Tag = usize;
 
     fn delivered(&self, result: &DeliveryResult<'_>, number: usize) {
-        let fate = match result {
+        let outcome = match result {
             Ok(message) => Ok(message.offset()),
             Err((error, _)) => Err(error.clone()),
         };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((number, fate));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((number, outcome));
     }
 }
 
 /// A producer, and its topic's limits.
 pub(super) struct Session {
-    producer: BaseProducer<Events<Fates>>,
+    producer: BaseProducer<Events<DeliveryReports>>,
     pub(super) topic: Topic,
     /// One message at a time, to find the one that Kafka refuses.
     pub(super) is_single: bool,
@@ -75,7 +75,7 @@ impl Session {
             config.set("enable.gapless.guarantee", "true");
         }
         let producer =
-            BaseProducer::from_config_and_context(&config, Events::new(Fates::default()));
+            BaseProducer::from_config_and_context(&config, Events::new(DeliveryReports::default()));
         let failed = |error: KafkaError| Error::new(ErrorKind::Setting, format!("Kafka: {error}"));
         Ok(Session { producer: producer.map_err(failed)?, topic, is_single })
     }
@@ -95,21 +95,21 @@ impl Session {
 
     /// The outcomes since the last call. It does not wait: with a timeout, the client asks its queue again and again through
     /// the timeout's last millisecond, and takes a core for that.
-    pub(super) fn fates(&self) -> Vec<Fate> {
-        let mut fates = Vec::new();
-        let mut in_vain = 0;
-        // Each poll handles one event: the answer to one request, or an error, and does not tell whether there was one.
+    pub(super) fn reports(&self) -> Vec<DeliveryReport> {
+        let mut reports = Vec::new();
+        let mut empty_polls = 0;
+        // Each poll handles one event: the answer to one request, or an error; it does not return whether there was one.
         for _ in 0..EVENTS_MAX {
             self.producer.poll(Duration::ZERO);
-            let heard = &self.producer.context().to;
-            let mut heard = heard.0.lock().unwrap_or_else(PoisonError::into_inner);
-            in_vain = if heard.is_empty() { in_vain + 1 } else { 0 };
-            if in_vain == IN_VAIN_MAX {
+            let received = &self.producer.context().to;
+            let mut received = received.0.lock().unwrap_or_else(PoisonError::into_inner);
+            empty_polls = if received.is_empty() { empty_polls + 1 } else { 0 };
+            if empty_polls == EMPTY_POLLS_MAX {
                 break;
             }
-            fates.append(&mut heard);
+            reports.append(&mut received);
         }
-        fates
+        reports
     }
 
     /// The connection's last error since the last answer.
@@ -123,19 +123,19 @@ impl Session {
     }
 
     /// Abandons messages in flight, and returns their outcomes until then.
-    pub(super) fn end(self) -> Vec<Fate> {
+    pub(super) fn end(self) -> Vec<DeliveryReport> {
         use rdkafka::producer::PurgeConfig;
         self.producer.purge(PurgeConfig::default().queue().inflight());
-        // The messages' outcomes tell what it could not deliver.
+        // The delivery reports show what it could not deliver.
         let _ = self.producer.flush(Duration::from_millis(500));
-        self.fates()
+        self.reports()
     }
 }
 
 /// The most answers handled before more is read and sent.
 const EVENTS_MAX: usize = 64;
-/// So many polls without an answer, and there is none: errors may come before it.
-const IN_VAIN_MAX: usize = 16;
+/// After so many polls without a report there is none: errors may come before one.
+const EMPTY_POLLS_MAX: usize = 16;
 
 /// Whether Kafka refused this message, or one sent together with it.
 pub(super) fn is_refused(error: &KafkaError) -> bool {

@@ -23,7 +23,7 @@ pub(super) struct Done {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum State {
     /// Sent, without an answer.
     Open,
     /// Left to a later session; not sent.
@@ -36,7 +36,7 @@ enum Fate {
 
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    entries: VecDeque<(Entry, Fate)>,
+    entries: VecDeque<(Entry, State)>,
     /// The number of the first entry. A message carries its entry's number.
     base: usize,
     bytes: usize,
@@ -44,7 +44,7 @@ pub(super) struct Window {
     /// Dead letters that are not durable yet.
     unsynced: usize,
     /// Records finished in an earlier session after an unfinished one: they are read again, but not sent again.
-    ahead: BTreeMap<u64, Fate>,
+    ahead: BTreeMap<u64, State>,
 }
 
 impl Window {
@@ -78,52 +78,52 @@ impl Window {
         self.entries.get(number.checked_sub(self.base)?).map(|(entry, _)| *entry)
     }
 
-    fn push(&mut self, entry: Entry, fate: Fate) -> usize {
+    fn push(&mut self, entry: Entry, state: State) -> usize {
         self.bytes += entry.body_bytes;
-        self.entries.push_back((entry, fate));
+        self.entries.push_back((entry, state));
         self.base + self.entries.len() - 1
     }
 
     /// Adds a record that was read. Returns its message's number, or `None` if it is finished already.
     pub(super) fn push_read(&mut self, entry: Entry) -> Option<usize> {
-        if let Some(fate) = self.ahead.remove(&entry.offset) {
-            self.push(entry, fate);
+        if let Some(state) = self.ahead.remove(&entry.offset) {
+            self.push(entry, state);
             return None;
         }
         self.open += 1;
-        Some(self.push(entry, Fate::Open))
+        Some(self.push(entry, State::Open))
     }
 
     /// Adds a record that was read and is already in the topic, at this offset of its partition.
     pub(super) fn push_arrived(&mut self, entry: Entry, offset: Option<i64>) {
         self.ahead.remove(&entry.offset);
-        self.push(entry, Fate::Acknowledged(offset));
+        self.push(entry, State::Acknowledged(offset));
     }
 
     /// Adds a record that was read and is left to a later session.
     pub(super) fn push_deferred(&mut self, entry: Entry) {
-        let fate = self.ahead.remove(&entry.offset).unwrap_or(Fate::Deferred);
-        self.push(entry, fate);
+        let state = self.ahead.remove(&entry.offset).unwrap_or(State::Deferred);
+        self.push(entry, state);
     }
 
-    fn set(&mut self, number: usize, fate: Fate) {
+    fn set(&mut self, number: usize, state: State) {
         let index = number.checked_sub(self.base);
         let Some((_, now)) = index.and_then(|index| self.entries.get_mut(index)) else { return };
-        if *now == Fate::Open {
-            *now = fate;
+        if *now == State::Open {
+            *now = state;
             self.open -= 1;
-            self.unsynced += usize::from(fate == Fate::Dead);
+            self.unsynced += usize::from(state == State::Dead);
         }
     }
 
     pub(super) fn acknowledge(&mut self, number: usize, offset: i64) {
         // -1 means that the broker does not report the offset.
-        self.set(number, Fate::Acknowledged(Some(offset).filter(|offset| *offset >= 0)));
+        self.set(number, State::Acknowledged(Some(offset).filter(|offset| *offset >= 0)));
     }
 
     /// It was written to the dead letters.
     pub(super) fn bury(&mut self, number: usize) {
-        self.set(number, Fate::Dead);
+        self.set(number, State::Dead);
     }
 
     /// Whether dead letters wait for a sync.
@@ -144,13 +144,13 @@ impl Window {
             "the position would pass a dead letter that can be lost"
         );
         let mut done = Done::default();
-        while let Some((entry, fate)) = self.entries.front()
-            && !matches!(fate, Fate::Open | Fate::Deferred)
+        while let Some((entry, state)) = self.entries.front()
+            && !matches!(state, State::Open | State::Deferred)
         {
             done.records += 1;
             done.bytes += entry.body_bytes as u64;
-            done.dead += u64::from(*fate == Fate::Dead);
-            if let Fate::Acknowledged(Some(offset)) = fate {
+            done.dead += u64::from(*state == State::Dead);
+            if let State::Acknowledged(Some(offset)) = state {
                 passed(entry.partition, *offset);
             }
             self.bytes -= entry.body_bytes;
@@ -163,11 +163,11 @@ impl Window {
     /// The session has ended: forgets unanswered records, and remembers finished ones after them.
     pub(super) fn reset(&mut self) {
         let is_synced = !self.is_unsynced();
-        for (entry, fate) in self.entries.drain(..) {
+        for (entry, state) in self.entries.drain(..) {
             self.base += 1;
             // A dead letter that may be lost is buried again: its line may then appear twice.
-            if matches!(fate, Fate::Acknowledged(_)) || (fate == Fate::Dead && is_synced) {
-                self.ahead.insert(entry.offset, fate);
+            if matches!(state, State::Acknowledged(_)) || (state == State::Dead && is_synced) {
+                self.ahead.insert(entry.offset, state);
             }
         }
         (self.bytes, self.open, self.unsynced) = (0, 0, 0);

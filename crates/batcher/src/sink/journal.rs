@@ -112,9 +112,9 @@ mod tests {
         }
     }
 
-    /// Purpose: a journal whose batches are too small, and one that is closed, are told as what they are; nobody waits.
+    /// Purpose: a journal whose batches are too small, and one that is closed, are reported as such; nobody waits.
     #[test]
-    fn refusals_are_told() {
+    fn refusals_are_reported() {
         for (name, bytes, is_closed, kind) in [
             ("small", 64, false, FailureKind::TooLarge),
             ("closed", 1 << 20, true, FailureKind::Closed),

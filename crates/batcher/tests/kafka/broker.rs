@@ -28,7 +28,7 @@ fn script() -> Command {
     Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/kafka.sh"))
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn shared() -> Option<&'static str> {
     let url = URL.get_or_init(|| {
         let output = script().arg("start").output().map_err(|error| error.to_string())?;
         if !output.status.success() {
-            return Err(said(&output));
+            return Err(text_of(&output));
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     });
@@ -101,7 +101,7 @@ impl Own {
         shared()?;
         let own = Own { port: free_ports(), config: config.to_owned(), joins, child: None };
         let cleaned = own.script().arg("clean").output().expect("the script runs");
-        assert!(cleaned.status.success(), "{}", said(&cleaned));
+        assert!(cleaned.status.success(), "{}", text_of(&cleaned));
         Some(own)
     }
 
@@ -179,7 +179,7 @@ impl Own {
     /// A clean stop.
     pub(crate) fn stop(&mut self) {
         let stopped = self.script().arg("stop").output().expect("the script runs");
-        assert!(stopped.status.success(), "{}", said(&stopped));
+        assert!(stopped.status.success(), "{}", text_of(&stopped));
         let mut child = self.child.take().expect("it runs");
         child.wait().expect("it is a child");
     }

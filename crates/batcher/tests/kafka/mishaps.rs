@@ -21,7 +21,7 @@ fn a_broker_that_dies_under_load() {
     eventually("some are delivered", || progress.delivered() > 0);
     own.kill();
     spool.append_numbered(4, 500, 500);
-    eventually("it is said what is wrong", || progress.trouble().is_some());
+    eventually("the problem is reported", || progress.trouble().is_some());
     assert!(progress.oldest_us() > 0, "there is an oldest record that waits");
     own.restart();
     until_delivered(&progress, 4000);
@@ -93,7 +93,7 @@ sasl.enabled.mechanisms=PLAIN
 sasl.mechanism.inter.broker.protocol=PLAIN
 listener.name.plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="b" user_broker="b" user_gateway="right";"#;
 
-/// Purpose: a wrong password is said to the operator in Kafka's words, and holds the records; with the right one they
+/// Purpose: a wrong password is reported to the operator in Kafka's words, and holds the records; with the right one they
 /// are delivered.
 #[test]
 fn a_wrong_password() {
@@ -115,9 +115,9 @@ fn a_wrong_password() {
     spool.append_numbered(2, 0, 10);
     let delivery = spool.deliver(with(&url, &topic, "wrong"));
     let progress = delivery.progress();
-    let is_said =
+    let is_reported =
         || progress.trouble().is_some_and(|text| text.to_lowercase().contains("authentication"));
-    eventually("it is said what is wrong", is_said);
+    eventually("the problem is reported", is_reported);
     assert!(!delivery.stop(Duration::from_secs(1)));
     let delivery = spool.deliver(with(&url, &topic, "right"));
     until_delivered(&delivery.progress(), 20);

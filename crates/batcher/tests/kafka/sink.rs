@@ -184,7 +184,7 @@ fn too_large_is_what_the_broker_says() {
     }
 }
 
-/// Purpose: a topic that takes less than at the start refuses whole requests; nobody is told that a small record is too
+/// Purpose: a topic that takes less than at the start refuses whole requests; no client is told that a small record is too
 /// large, and soon the small ones pass again and the large ones are refused.
 #[test]
 fn a_topic_that_takes_less_than_before() {

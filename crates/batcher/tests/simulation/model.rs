@@ -1,7 +1,7 @@
-//! What must be true of every record, whoever batches it.
+//! What must be true of every record, in any implementation of batching.
 //!
-//! The model hears what was appended, what the sink was given and what the sink said. It knows no batch size, no lane and
-//! no clock.
+//! The model is notified of records that are appended, given to the sink and answered by it. It knows neither batch sizes
+//! nor lanes, and no clock.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -14,12 +14,12 @@ pub(crate) struct Known {
     pub(crate) time_us: u64,
     pub(crate) id: u128,
     pub(crate) body: Vec<u8>,
-    pub(crate) fate: Fate,
+    pub(crate) state: State,
 }
 
 /// Where a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum State {
     /// In the batcher; the sink has never seen it.
     Inside,
     /// The sink has it, and has not answered.
@@ -53,8 +53,8 @@ impl Model {
         let number = self.records.len();
         assert!(self.ids.insert(id), "the id {id} was given twice");
         self.by_id.insert(id, number);
-        let (body, fate) = (body.to_vec(), Fate::Inside);
-        self.records.push(Known { partition, time_us, id, body, fate });
+        let (body, state) = (body.to_vec(), State::Inside);
+        self.records.push(Known { partition, time_us, id, body, state });
         self.inside.entry(partition).or_default().push_back(number);
         number
     }
@@ -78,56 +78,56 @@ impl Model {
             .iter()
             .map(|record| *self.by_id.get(&record.id).expect("a record that was appended"))
             .collect();
-        let was_back = self.records[numbers[0]].fate == Fate::Back;
+        let was_back = self.records[numbers[0]].state == State::Back;
         for (record, &number) in records.iter().zip(&numbers) {
             let known = &mut self.records[number];
             let Known { partition, time_us, body, .. } = &*known;
             assert_eq!((record.partition, record.time_us), (*partition, *time_us));
             assert_eq!(record.body, &body[..]);
             if was_back {
-                assert_eq!(known.fate, Fate::Back, "what is given again is the same batch");
+                assert_eq!(known.state, State::Back, "what is given again is the same batch");
             } else {
-                assert_eq!(known.fate, Fate::Inside, "given twice: {known:?}");
+                assert_eq!(known.state, State::Inside, "given twice: {known:?}");
                 let next = self.inside.get_mut(&known.partition).and_then(VecDeque::pop_front);
                 assert_eq!(next, Some(number), "out of order in partition {}", known.partition);
             }
-            known.fate = Fate::Given;
+            known.state = State::Given;
         }
         // Nothing of these partitions overtakes what is to be given again.
         for &number in &numbers {
-            let earlier = self.records[..number].iter().filter(|known| known.fate == Fate::Back);
+            let earlier = self.records[..number].iter().filter(|known| known.state == State::Back);
             let of_mine = |known: &&Known| known.partition == self.records[number].partition;
             assert_eq!(earlier.filter(of_mine).count(), 0, "overtaken");
         }
         (numbers, was_back)
     }
 
-    /// The sink has said what became of a record.
-    pub(crate) fn answered(&mut self, number: usize, fate: Fate) {
+    /// The sink has answered for a record.
+    pub(crate) fn answered(&mut self, number: usize, state: State) {
         let known = &mut self.records[number];
-        assert_eq!(known.fate, Fate::Given, "answered once: {known:?}");
-        known.fate = fate;
+        assert_eq!(known.state, State::Given, "answered once: {known:?}");
+        known.state = state;
     }
 
-    pub(crate) fn fate(&self, number: usize) -> Fate {
-        self.records[number].fate
+    pub(crate) fn state(&self, number: usize) -> State {
+        self.records[number].state
     }
 
     /// How many records are there, with this fate.
-    pub(crate) fn count(&self, fate: Fate) -> u64 {
-        self.records.iter().filter(|known| known.fate == fate).count() as u64
+    pub(crate) fn count(&self, state: State) -> u64 {
+        self.records.iter().filter(|known| known.state == state).count() as u64
     }
 
     /// When the oldest record was taken that the sink has never seen.
     pub(crate) fn inside_since(&self) -> Option<u64> {
-        let inside = self.records.iter().filter(|known| known.fate == Fate::Inside);
+        let inside = self.records.iter().filter(|known| known.state == State::Inside);
         inside.map(|known| known.time_us).min()
     }
 
     /// How many bytes the bodies have that no answer has come for.
     pub(crate) fn unanswered_bytes(&self) -> usize {
         let is_here =
-            |known: &&Known| matches!(known.fate, Fate::Inside | Fate::Given | Fate::Back);
+            |known: &&Known| matches!(known.state, State::Inside | State::Given | State::Back);
         self.records.iter().filter(is_here).map(|known| known.body.len()).sum()
     }
 

@@ -16,7 +16,7 @@ use highwater_batcher::{
 };
 use highwater_core::prng::Prng;
 
-use crate::model::{Fate, Model};
+use crate::model::{Model, State};
 
 /// Steps of a run.
 const STEPS: u64 = 150;
@@ -83,27 +83,27 @@ impl Shared {
     }
 
     /// What a batch's records are after this failure.
-    fn fate(&self, failure: &Failure, is_refusal: bool) -> Fate {
+    fn state_after(&self, failure: &Failure, is_refusal: bool) -> State {
         let is_busy = is_refusal && failure.kind() == FailureKind::Busy;
         match failure.kind().may_pass() {
-            true if self.keeps || is_busy => Fate::Back,
-            true => Fate::Failed,
-            false => Fate::Rejected,
+            true if self.keeps || is_busy => State::Back,
+            true => State::Failed,
+            false => State::Rejected,
         }
     }
 
     fn outcome(&mut self, numbers: &[usize]) -> Outcome {
         if self.prng.chance(self.fails, 100) {
             let failure = self.failure();
-            let fate = self.fate(&failure, false);
-            numbers.iter().for_each(|number| self.model.answered(*number, fate));
+            let state = self.state_after(&failure, false);
+            numbers.iter().for_each(|number| self.model.answered(*number, state));
             return Err(failure);
         }
         let mut refused = Vec::new();
         for (index, &number) in numbers.iter().enumerate() {
             let is_refused = self.prng.chance(self.fails, 300);
-            let fate = if is_refused { Fate::Rejected } else { Fate::Written };
-            self.model.answered(number, fate);
+            let state = if is_refused { State::Rejected } else { State::Written };
+            self.model.answered(number, state);
             if is_refused {
                 let failure = Failure::new(FailureKind::Rejected, "this one never");
                 refused.push(Refusal { index: index as u32, failure });
@@ -124,8 +124,8 @@ impl Sink for Fickle {
         }
         if shared.prng.chance(shared.refuses, 100) {
             let failure = shared.failure();
-            let fate = shared.fate(&failure, true);
-            numbers.iter().for_each(|number| shared.model.answered(*number, fate));
+            let state = shared.state_after(&failure, true);
+            numbers.iter().for_each(|number| shared.model.answered(*number, state));
             return Err(failure);
         }
         if shared.prng.chance(shared.at_once, 100) {
@@ -307,8 +307,8 @@ impl World {
         drop(batch);
         if shared.prng.chance(1, 30) {
             let failure = Failure::new(FailureKind::Closed, "");
-            let fate = shared.fate(&failure, false);
-            numbers.iter().for_each(|number| shared.model.answered(*number, fate));
+            let state = shared.state_after(&failure, false);
+            numbers.iter().for_each(|number| shared.model.answered(*number, state));
             drop(answer);
         } else {
             answer.resolve(shared.outcome(&numbers));
@@ -340,7 +340,7 @@ impl World {
         assert!(due.is_none_or(|due| due > self.now), "it would have turns without an end");
         // What nothing stands in the way of has gone after `linger`.
         let shared = self.shared.borrow();
-        if shared.waiting.is_empty() && shared.model.count(Fate::Back) == 0 {
+        if shared.waiting.is_empty() && shared.model.count(State::Back) == 0 {
             let since = self
                 .now
                 .checked_sub(self.options.linger)
@@ -352,7 +352,7 @@ impl World {
         self.look_at_handlers();
     }
 
-    /// Each handler is polled, as if it had been woken, and its answer compared with what the sink said.
+    /// Each handler is polled, as if it had been woken, and its answer compared with the answer of the sink.
     fn look_at_handlers(&mut self) {
         let shared = Rc::clone(&self.shared);
         let shared = &mut *shared.borrow_mut();
@@ -360,18 +360,18 @@ impl World {
             let before = woken.0.load(Ordering::Relaxed);
             let waker = Waker::from(Arc::clone(woken));
             let polled = Pin::new(awaiting).poll(&mut Context::from_waker(&waker));
-            let fate = shared.model.fate(*number);
+            let state = shared.model.state(*number);
             let Poll::Ready(outcome) = polled else {
                 assert_eq!(before, 0, "woken for nothing");
                 return true;
             };
             shared.seen.woken += before;
             let kind = outcome.err().map(|failure| failure.kind());
-            match (kind, fate) {
-                (None, Fate::Written) | (Some(FailureKind::TimedOut), _) => {}
-                (Some(kind), Fate::Failed) => assert!(kind.may_pass()),
-                (Some(kind), Fate::Rejected) => assert!(!kind.may_pass()),
-                told => panic!("seed {}: {told:?}", self.seed),
+            match (kind, state) {
+                (None, State::Written) | (Some(FailureKind::TimedOut), _) => {}
+                (Some(kind), State::Failed) => assert!(kind.may_pass()),
+                (Some(kind), State::Rejected) => assert!(!kind.may_pass()),
+                unexpected => panic!("seed {}: {unexpected:?}", self.seed),
             }
             shared.seen.timed_out += u64::from(kind == Some(FailureKind::TimedOut));
             false
@@ -386,7 +386,7 @@ impl World {
         // Those whose answer the batcher has not taken yet are still in its memory.
         assert!(shared.model.unanswered_bytes() <= memory, "seed {}", self.seed);
         assert_eq!(counts.appended, shared.model.records());
-        assert!(counts.written <= shared.model.count(Fate::Written));
+        assert!(counts.written <= shared.model.count(State::Written));
         let ended = counts.written + counts.failed + counts.rejected;
         assert!(ended <= counts.appended);
     }
@@ -423,10 +423,10 @@ impl World {
         let counts = self.batcher.counts();
         {
             let shared = self.shared.borrow();
-            let of = |fate| shared.model.count(fate);
-            let fates = [Fate::Written, Fate::Failed, Fate::Rejected].map(of);
-            assert_eq!([counts.written, counts.failed, counts.rejected], fates);
-            assert_eq!(counts.appended, fates.iter().sum::<u64>());
+            let of = |state| shared.model.count(state);
+            let states = [State::Written, State::Failed, State::Rejected].map(of);
+            assert_eq!([counts.written, counts.failed, counts.rejected], states);
+            assert_eq!(counts.appended, states.iter().sum::<u64>());
         }
         // Whatever was there before, the largest record is taken now.
         let largest = vec![0; self.options.record_bytes_max];

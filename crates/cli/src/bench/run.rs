@@ -92,7 +92,7 @@ pub(super) fn run(
 }
 
 /// Makes the rows after the first `aa` and `cells` void if their program is not the one that the record names: it was
-/// built anew meanwhile, and nobody knows which of the two they measured.
+/// rebuilt meanwhile, and nobody knows which of the two they measured.
 fn void_rebuilt(
     record: &mut Record,
     (aa, cells): (usize, usize),

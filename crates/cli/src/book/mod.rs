@@ -93,7 +93,7 @@ Example:
   highwater book fill README.md docs --db records.sqlite
 
 The text between <!-- @table: … -->, <!-- @chart: … file=\"x.svg\" --> or <!-- @metric: … --> and
-<!-- @end --> is written anew, and so are the files of charts; nothing else changes.
+<!-- @end --> is rewritten, and so are the files of charts; nothing else changes.
 
 Exit status:
   0  every such place agrees with its records

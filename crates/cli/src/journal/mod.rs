@@ -301,7 +301,7 @@ fn stat_json(dir: &Path, report: &Report) -> serde_json::Value {
         "last_offset": report.last_offset,
         "unscanned_bytes": report.unscanned_bytes,
         "damage": report.damage.iter().map(damage).collect::<Vec<_>>(),
-        "damage_untold": report.damage_untold,
+        "damage_omitted": report.damage_omitted,
         "tail": report.tail.as_ref().map(tail),
         "remedy": (!report.is_intact()).then(|| remedy(dir)),
     })
@@ -310,7 +310,7 @@ fn stat_json(dir: &Path, report: &Report) -> serde_json::Value {
 /// The exit status; of damage, standard error says where it begins and what to do.
 fn verdict(dir: &Path, report: &Report) -> ExitCode {
     let Some(Damage { file, at, .. }) = report.damage.first() else { return ExitCode::SUCCESS };
-    let count = report.damage.len() as u64 + report.damage_untold;
+    let count = report.damage.len() as u64 + report.damage_omitted;
     let places =
         if count == 1 { "one place, at" } else { &format!("{count} places, the first at") };
     let (remedy, dir) = (remedy(dir), dir.display());

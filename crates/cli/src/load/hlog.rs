@@ -1,7 +1,7 @@
 //! Latencies over time, as the log that HdrHistogram's tools read (`.hlog`, format 1.3, histograms V2).
 //!
 //! Each client thread counts into one histogram; when an interval is over, it is kept in its serialized form, a
-//! kilobyte or so, and the histogram begins anew. At the end, the intervals of all threads are added up and written.
+//! kilobyte or so, and the histogram is cleared. At the end, the intervals of all threads are added up and written.
 //! Values are nanoseconds with three digits, as the Java library's own logs have them.
 
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! What are the bytes of a request, and which answer is expected?
 //!
 //! A [`Spec`] is the request in the user's words; [`Request::new`] makes templates of it once. A request whose templates
-//! have no parameters is one buffer that is sent again and again; others are written anew each time, only the parts that
+//! have no parameters is one buffer that is sent again and again; others are rewritten each time, only the parts that
 //! change being decided then.
 
 use std::io::Write;

@@ -368,7 +368,7 @@ impl<D: Dial> Dial for Tunnels<D> {
     }
 
     fn send(&mut self, _: ConnId, _: usize, _: usize) {
-        unreachable!("WebSockets write every message anew");
+        unreachable!("WebSockets encode every message again");
     }
 
     fn write(&mut self, id: ConnId, fill: impl FnOnce(&mut Vec<u8>)) {

@@ -137,12 +137,12 @@ pub(crate) fn check_report(report: &Report, parsed: &Parsed, rot: &[(String, usi
         // For a damaged header only the first byte is reported.
         let header = |damage: &Damage| damage.kind == DamageKind::Header && *at < 8192;
         let at = *at as u64;
-        let told = report.damage.iter().any(|damage| {
+        let is_reported = report.damage.iter().any(|damage| {
             let inside = (damage.at..damage.at + damage.bytes).contains(&at);
             damage.file == *file && (damage.kind == DamageKind::File || inside || header(damage))
         });
         let cut = report.tail.as_ref().is_some_and(|tail| tail.file == *file && tail.at <= at);
         let removed = report.unfinished.contains(file);
-        assert!(told || cut || removed, "rot at {at} of {file} is not reported: {report:?}");
+        assert!(is_reported || cut || removed, "rot at {at} of {file} is not reported: {report:?}");
     }
 }

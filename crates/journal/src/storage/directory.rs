@@ -50,7 +50,7 @@ impl Located {
     }
 }
 
-/// What tells a file from every other one of this machine, as long as it is open.
+/// Distinguishes a file from every other one of this machine, as long as it is open.
 fn identity(about: &fs::Metadata) -> (u64, u64) {
     (about.dev(), about.ino())
 }
@@ -59,7 +59,7 @@ fn identity(about: &fs::Metadata) -> (u64, u64) {
 #[derive(Debug)]
 struct Named {
     file: fs::File,
-    /// Some file systems count no names. There, a removed file cannot be told from any other.
+    /// Some file systems count no names. There, a removed file looks like any other.
     counts_names: bool,
 }
 
@@ -232,7 +232,7 @@ impl File for Entry {
     fn sync(&mut self) -> io::Result<()> {
         // The length is part of what fdatasync makes durable, where it is needed to read the data.
         self.named.file.sync_data()?;
-        // After the sync: whoever has the name or the lock after this finds what was synced.
+        // After the sync: a process that gets the name or the lock after this finds what was synced.
         self.named.check()?;
         if self.lock.as_ref().is_some_and(|lock| lock.check().is_err()) {
             return Err(io::Error::other("the lock was removed, by another program"));

@@ -53,8 +53,8 @@ pub(crate) fn settles_at(gateway: &Process, total: u64) {
             assert_eq!(gateway.metric("highwater_ingest_lag_seconds"), 0.0);
             return;
         }
-        let told = format!("accepted, durable, delivered {numbers:?}, pending {pending}");
-        assert!(Instant::now() < until, "not {total}: {told}");
+        let state = format!("accepted, durable, delivered {numbers:?}, pending {pending}");
+        assert!(Instant::now() < until, "not {total}: {state}");
         thread::sleep(Duration::from_millis(5));
     }
 }

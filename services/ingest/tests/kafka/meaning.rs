@@ -64,11 +64,13 @@ fn another_number_of_partitions() {
         let mut arguments = arguments(ack, url, &topic, place.path());
         arguments.extend([partitions(), "--listen=127.0.0.1:0", "--metrics=off"]);
         let output = command(&arguments).output().expect("it starts");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(
-            said.contains("2 partitions") && said.contains('3') && said.contains("partitions"),
-            "{said}"
+            message.contains("2 partitions")
+                && message.contains('3')
+                && message.contains("partitions"),
+            "{message}"
         );
     }
 }
@@ -118,9 +120,9 @@ fn a_start_without_kafka_and_a_number() {
     let mut new = arguments("disk", &url, &topic, elsewhere.path());
     new.extend(["--listen=127.0.0.1:0", "--metrics=off"]);
     let output = command(&new).output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains(&topic) && said.contains("give --partitions"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains(&topic) && message.contains("give --partitions"), "{message}");
     own.restart();
     eventually("all is delivered", || records(&gateway, "delivered") == 30);
     let seen: BTreeSet<i32> = consume(&url, &topic).iter().map(|one| one.partition).collect();

@@ -30,8 +30,8 @@ fn allow(own: &Own, operation: &str, topic: &str) {
         .args(["--operation", operation, "--topic", topic])
         .output()
         .expect("the script runs");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    let message = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&message));
 }
 
 /// Purpose: a topic to which the gateway may not write, or which it may not see, is named in the log with the right that is
@@ -60,8 +60,10 @@ fn a_topic_without_rights() {
             20
         };
         eventually(&format!("the log names the reason: {}", gateway.log()), || {
-            let said = gateway.log();
-            [reason, &topic, "operations Describe and Write"].iter().all(|word| said.contains(word))
+            let message = gateway.log();
+            [reason, &topic, "operations Describe and Write"]
+                .iter()
+                .all(|word| message.contains(word))
         });
         assert_eq!(records(&gateway, "delivered"), 0);
         assert!(!gateway.log().contains("delivered again"), "{}", gateway.log());
@@ -113,9 +115,12 @@ fn a_topic_that_gets_more_partitions() {
     let mut old = flags.clone();
     old.extend(["--partitions=3", "--listen=127.0.0.1:0", "--metrics=off"]);
     let output = command(&old).output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("5 partitions") && said.contains("set partitions to 5"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("5 partitions") && message.contains("set partitions to 5"),
+        "{message}"
+    );
     let gateway = start(0, &flags);
     (80..100).for_each(|number| assert_eq!(post(&gateway, number), 202));
     eventually("all is delivered", || gateway.metric("highwater_ingest_pending") == 0.0);

@@ -92,7 +92,7 @@ mod tests {
 
     /// Purpose: a provider that asks for a pause gets it, but cannot ask for ever.
     #[test]
-    fn retry_after_is_heard() {
+    fn retry_after_is_honoured() {
         let settings = Settings::new("http://a");
         let delay = |seconds| {
             next_delay(&settings, &failed(Some(seconds)), 1, SECOND, &mut Rng::with_seed(3))

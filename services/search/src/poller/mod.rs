@@ -256,7 +256,7 @@ impl Poller {
             stopping: Arc::clone(&stopping),
         };
         let thread =
-            thread::Builder::new().name("poller".to_owned()).spawn(move || run.until_told())?;
+            thread::Builder::new().name("poller".to_owned()).spawn(move || run.until_stopped())?;
         Ok(Poller { stopping, agent, thread, stats })
     }
 
@@ -285,7 +285,7 @@ struct Run {
 }
 
 impl Run {
-    fn until_told(mut self) {
+    fn until_stopped(mut self) {
         let mut rng = fastrand::Rng::new();
         let mut failures = 0;
         loop {

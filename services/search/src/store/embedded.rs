@@ -147,12 +147,12 @@ fn create_or_check(transaction: &Transaction<'_>, path: &Path) -> Result<(), Ref
         return Ok(());
     }
     if application != APPLICATION_ID {
-        return Err(Refusal::Said(format!(
+        return Err(Refusal::Message(format!(
             "{path} was written by another program; give --data another directory"
         )));
     }
     if version != SCHEMA_VERSION {
-        return Err(Refusal::Said(format!(
+        return Err(Refusal::Message(format!(
             "{path} has layout {version}, this version reads {SCHEMA_VERSION}; run the version that wrote it"
         )));
     }

@@ -104,12 +104,12 @@ pub(super) fn worker(args: &EngineArgs) -> Result<Worker, Failure> {
     let (part, stats) = (Part::new("store"), Arc::<Stats>::default());
     let mut parts = vec![part.clone(), reader];
     parts.extend(link.as_ref().map(|link| link.part()));
-    let told = move |changes: Changes| {
+    let on_applied = move |changes: Changes| {
         if let Some(link) = &link {
             advance(link, &changes);
         }
     };
-    let applier = Applier::start(source, store, part, Arc::clone(&stats), told)?;
+    let applier = Applier::start(source, store, part, Arc::clone(&stats), on_applied)?;
     Ok(Worker { applier, stats, parts })
 }
 
@@ -166,8 +166,8 @@ fn with_postgres(
         parts.push(part.clone());
         let counted = Arc::<Stats>::default();
         let shown = Arc::clone(&model);
-        let told = move |changes| await_shown(&shown, &changes);
-        applier = Some(Applier::start(source, store, part, Arc::clone(&counted), told)?);
+        let on_applied = move |changes| await_shown(&shown, &changes);
+        applier = Some(Applier::start(source, store, part, Arc::clone(&counted), on_applied)?);
         stats = Some(counted);
         Ok(())
     };
@@ -222,13 +222,13 @@ fn with_sqlite(args: &EngineArgs, link: Option<&Arc<Link>>) -> Result<Engine, Fa
     };
     let (part, stats) = (Part::new("store"), Arc::<Stats>::default());
     let (shown, link) = (Arc::clone(&model), link.cloned());
-    let told = move |changes: Changes| {
+    let on_applied = move |changes: Changes| {
         if let Some(link) = &link {
             advance(link, &changes);
         }
         shown.apply(changes);
     };
-    let applier = Applier::start(source, store, part.clone(), Arc::clone(&stats), told)?;
+    let applier = Applier::start(source, store, part.clone(), Arc::clone(&stats), on_applied)?;
     catch_up(&*queue, &applier, &part)?;
     parts.push(part);
     Ok(Engine {

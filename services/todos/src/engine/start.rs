@@ -14,8 +14,8 @@ use crate::health::Part;
 use crate::queue::Queue;
 
 /// When the first line says what is waited for, and how often it is repeated.
-const SAY_FIRST: Duration = Duration::from_secs(1);
-const SAY_INTERVAL: Duration = Duration::from_secs(5);
+const LOG_FIRST: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How often it is checked whether everything is applied.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -27,7 +27,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// If it will not be applied.
 pub(super) fn catch_up(queue: &dyn Queue, applier: &Applier, store: &Part) -> Result<(), Failure> {
     let Some(mark) = queue.mark() else { return Ok(()) };
-    let mut say_at = Instant::now() + SAY_FIRST;
+    let mut log_at = Instant::now() + LOG_FIRST;
     while !queue.reached(mark) {
         if applier.has_ended() {
             return Err(Failure::from(
@@ -35,15 +35,15 @@ pub(super) fn catch_up(queue: &dyn Queue, applier: &Applier, store: &Part) -> Re
             ));
         }
         thread::sleep(LOOK_INTERVAL);
-        if Instant::now() >= say_at {
-            say(queue, store);
-            say_at = Instant::now() + SAY_INTERVAL;
+        if Instant::now() >= log_at {
+            log_progress(queue, store);
+            log_at = Instant::now() + LOG_INTERVAL;
         }
     }
     Ok(())
 }
 
-fn say(queue: &dyn Queue, store: &Part) {
+fn log_progress(queue: &dyn Queue, store: &Part) {
     let left = queue.depth();
     match store.down() {
         None => tracing::info!(left, "applying commands queued before the start"),

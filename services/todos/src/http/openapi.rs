@@ -116,7 +116,7 @@ impl DescribeInput for TodoId {
     }
 }
 
-/// The layer that asks for tokens has said it.
+/// The layer that asks for tokens documents it.
 impl DescribeInput for Caller {
     fn describe(_: &mut Operation<'_>) {}
 }

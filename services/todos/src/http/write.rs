@@ -22,7 +22,7 @@ use crate::store::Outcome;
 /// check may be a read of the store, and anybody can make up an id that is waited for.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 
-/// The part through which this instance hears of what was applied.
+/// The part through which this instance learns what was applied.
 const STORE: &str = "store";
 
 /// A worker's own state.
@@ -215,7 +215,7 @@ async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error
 }
 
 /// Where other instances acknowledge as well: whether a todo with this id would be visible by now, if it ever existed. It is
-/// not while commands of its time wait to be applied, or what was applied cannot be heard of.
+/// not while commands of its time wait to be applied, or this instance cannot learn what was applied.
 fn is_settled(worker: &Worker, todo: Uuid, now_us: i64) -> bool {
     let Some(age_us) = age_us(todo, now_us) else { return true };
     let Service { queue, parts, .. } = &*worker.service;

@@ -57,8 +57,8 @@ mod tests {
         let mut begun = Vec::new();
         let mut join = |limit, number| {
             flights.join(limit, number, || {
-                let (tell, answer) = watch::channel(None);
-                begun.push(tell);
+                let (sender, answer) = watch::channel(None);
+                begun.push(sender);
                 answer
             })
         };

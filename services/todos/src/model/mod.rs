@@ -5,7 +5,7 @@
 //!  Changes ─▶ apply ─▶ next Snapshot ──publish──▶ list, todo
 //!              │          chunks of fragments,       │
 //!              │          most shared with the last  └─▶ cache of lists, under the snapshot's number
-//!              └─▶ waiters: whoever asked with ?wait=applied
+//!              └─▶ waiters: requests with ?wait=applied
 //! ```
 //!
 //! Invariants: a request reads one snapshot, and a later request never an earlier one; a todo is encoded when it has
@@ -110,7 +110,7 @@ impl Model {
         }
         drop(writer);
         self.reserved.settle(&commands);
-        self.waiters.tell(commands);
+        self.waiters.notify(commands);
     }
 
     /// Shows this instead of what was shown.

@@ -77,7 +77,7 @@ fn chunks_stay_few() {
     assert!(lengths.len() <= 5, "{lengths:?}");
 }
 
-/// Purpose: everything that a feed gives anew replaces what was shown: what is missing in it is gone.
+/// Purpose: a complete list from a feed replaces what was shown: todos that are missing in it are gone.
 #[test]
 fn replaced() {
     let model = Model::new(Loaded {
@@ -95,7 +95,7 @@ fn replaced() {
     assert!(matches!(model.todo(Uuid::from_u128(5)), Read::Ready(Some(_))));
 }
 
-/// Purpose: who waits for a command hears what became of it, and finds the effect there.
+/// Purpose: a request that waits for a command gets its outcome, and finds the effect there.
 #[tokio::test]
 async fn waiting() {
     let model = Arc::new(Model::new(Loaded::default()));
@@ -104,13 +104,13 @@ async fn waiting() {
     let _given_up = model.wait_for(Uuid::from_u128(3));
     let teller = Arc::clone(&model);
     let commands = vec![(Uuid::from_u128(9), Outcome::NotFound), (command, Outcome::Done)];
-    let told = Changes {
+    let changes = Changes {
         revision: revision(1),
         count: 1,
         todos: vec![Change::Is(todo.clone())],
         commands,
     };
-    std::thread::spawn(move || teller.apply(told)).join().expect("it does not panic");
+    std::thread::spawn(move || teller.apply(changes)).join().expect("it does not panic");
     assert_eq!(wait.await, Some(Outcome::Done));
     assert_eq!(list(&model, 1), format!("[{}]", json(&todo)));
 }

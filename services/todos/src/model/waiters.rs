@@ -35,28 +35,28 @@ impl Drop for Place {
 impl Waiters {
     /// Waits for one command from now on, whether or not the future is polled. Dropping it ends the waiting.
     pub fn wait_for(self: &Arc<Self>, command: Uuid) -> Waiting {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let mut waiting = self.lock();
-        waiting.insert(command, tell);
+        waiting.insert(command, sender);
         self.count.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
         let place = Place { waiters: Arc::clone(self), command };
         Box::pin(async move {
             let _place = place;
-            told.await.ok()
+            receiver.await.ok()
         })
     }
 
     /// Passes the outcomes of commands to their waiters. The effects must be visible by now.
-    pub fn tell(&self, commands: impl IntoIterator<Item = (Uuid, Outcome)>) {
+    pub fn notify(&self, commands: impl IntoIterator<Item = (Uuid, Outcome)>) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
         let mut waiting = self.lock();
         for (command, outcome) in commands {
-            if let Some(tell) = waiting.remove(&command) {
+            if let Some(sender) = waiting.remove(&command) {
                 // The waiter may have given up.
-                let _ = tell.send(outcome);
+                let _ = sender.send(outcome);
             }
         }
         self.count.store(waiting.len(), Ordering::SeqCst);

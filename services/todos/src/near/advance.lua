@@ -1,5 +1,5 @@
 -- There is a revision of the store. KEYS: todos:state, todos:version. ARGV: its timeline and version, an epoch in case there
--- is none. Forgets every list that is older. Answers the newest revision that was ever told, as timeline and version.
+-- is none. Forgets every list that is older. Answers the newest revision that was ever announced, as timeline and version.
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'timeline', 'version')
 local timeline, version = tonumber(state[2] or 0), tonumber(state[3] or -1)
 local new_timeline, new_version = tonumber(ARGV[1]), tonumber(ARGV[2])

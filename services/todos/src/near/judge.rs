@@ -31,7 +31,7 @@ pub fn judge(theirs: Revision, has_list: bool, before: Shown, number: u64) -> Ve
     if has_list && theirs >= before.revision {
         return Verdict::Theirs;
     }
-    // What another instance is about to fill in will not be told here, so it must be looked for.
+    // No push announces what another instance is about to fill in, so it must be looked for.
     let keep = theirs <= before.revision;
     // It is of exactly that version.
     let fill = keep && number == before.number;
@@ -39,7 +39,7 @@ pub fn judge(theirs: Revision, has_list: bool, before: Shown, number: u64) -> Ve
 }
 
 /// Under which number the lists of a near cache are valid. `generation` counts how often Redis reported a change, or may
-/// have without being heard; `number` how often this instance's model has changed. Both only grow.
+/// have done so unnoticed; `number` how often this instance's model has changed. Both only grow.
 pub fn validity(generation: u64, number: u64) -> u64 {
     generation + number
 }

@@ -55,8 +55,8 @@ struct Shared {
     generation: AtomicU64,
     part: Part,
     scripts: Scripts,
-    /// The newest revision that Redis has heard of, once it has said so.
-    heard: Mutex<Option<Revision>>,
+    /// The newest revision that Redis has received; `None` before its first answer.
+    received: Mutex<Option<Revision>>,
     /// Whether lists of Redis may be used.
     is_confirmed: AtomicBool,
 }
@@ -103,13 +103,13 @@ impl Link {
             generation: AtomicU64::new(0),
             part,
             scripts: Scripts::new(),
-            heard: Mutex::default(),
+            received: Mutex::default(),
             is_confirmed: AtomicBool::new(true),
         });
-        let (wanted, told) = watch::channel(Wanted::default());
+        let (wanted, receiver) = watch::channel(Wanted::default());
         let handle = runtime.handle().clone();
         let kept = Arc::clone(&shared);
-        let keep = move || runtime.block_on(keep(client, kept, told));
+        let keep = move || runtime.block_on(keep(client, kept, receiver));
         let thread = thread::Builder::new().name("todos-redis".into()).spawn(keep);
         let thread = thread.map_err(|error| format!("cannot start a thread for Redis: {error}"))?;
         Ok(Link { shared, runtime: handle, wanted, thread: Some(thread) })
@@ -131,14 +131,14 @@ impl Link {
         self.shared.is_confirmed.store(false, Ordering::Relaxed);
     }
 
-    /// The store was compared with what Redis has [heard](Link::heard) of.
+    /// The store was compared with what Redis has [received](Link::received).
     pub(super) fn confirm(&self) {
         self.shared.is_confirmed.store(true, Ordering::Release);
     }
 
     /// The newest revision of the store that Redis has received from any process; `None` before its first answer.
-    pub(super) fn heard(&self) -> Option<Revision> {
-        *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn received(&self) -> Option<Revision> {
+        *self.shared.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether Redis works.
@@ -232,13 +232,13 @@ impl Shared {
 }
 
 /// Keeps a connection until it is stopped.
-async fn keep(client: Client, shared: Arc<Shared>, mut told: watch::Receiver<Wanted>) {
+async fn keep(client: Client, shared: Arc<Shared>, mut receiver: watch::Receiver<Wanted>) {
     let mut pause = PAUSE[0];
-    while !told.borrow().stop {
+    while !receiver.borrow().stop {
         let error = match shared.connect(&client).await {
             Ok(connection) => {
                 pause = PAUSE[0];
-                serve(connection, &shared, &mut told).await
+                serve(connection, &shared, &mut receiver).await
             }
             Err(error) => Some(error),
         };
@@ -248,7 +248,7 @@ async fn keep(client: Client, shared: Arc<Shared>, mut told: watch::Receiver<Wan
         rate_limited!(WARN, error = %error, "{} is unavailable; lists come from memory", shared.server);
         shared.part.is_down(reason);
         // A stop does not wait for the pause.
-        let _ = timeout(pause, told.wait_for(|wanted| wanted.stop)).await;
+        let _ = timeout(pause, receiver.wait_for(|wanted| wanted.stop)).await;
         pause = (pause * 2).min(PAUSE[1]);
     }
 }
@@ -273,37 +273,37 @@ pub(super) fn explain(error: &RedisError) -> String {
 async fn serve(
     connection: MultiplexedConnection,
     shared: &Shared,
-    told: &mut watch::Receiver<Wanted>,
+    receiver: &mut watch::Receiver<Wanted>,
 ) -> Option<RedisError> {
     let mut asked = connection.clone();
     // First it is tracked, then it is used: nothing that changes from here on is missed.
     shared.change_generation();
     shared.connection.store(Some(Arc::new(connection)));
-    let error = tell(&mut asked, shared, told).await;
+    let error = announce(&mut asked, shared, receiver).await;
     shared.connection.store(None);
     shared.change_generation();
     error
 }
 
-async fn tell(
+async fn announce(
     connection: &mut MultiplexedConnection,
     shared: &Shared,
-    told: &mut watch::Receiver<Wanted>,
+    receiver: &mut watch::Receiver<Wanted>,
 ) -> Option<RedisError> {
     loop {
-        let wanted = *told.borrow_and_update();
+        let wanted = *receiver.borrow_and_update();
         if wanted.stop {
             return None;
         }
-        // Also when it has heard of it: that proves that it lives, and tells a server that has forgotten.
+        // Even if Redis has this revision: its answer proves that it works, and a server that has lost its data gets it back.
         match shared.scripts.advance(connection, wanted.revision).await {
-            Ok(heard) => {
-                *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(heard);
+            Ok(received) => {
+                *shared.received.lock().unwrap_or_else(PoisonError::into_inner) = Some(received);
             }
             Err(error) => return Some(error),
         }
         shared.part.is_up();
-        // Then it is asked again, whether or not there is anything to tell.
-        let _ = timeout(HEARTBEAT, told.changed()).await;
+        // Then it is asked again, whether or not there is anything new.
+        let _ = timeout(HEARTBEAT, receiver.changed()).await;
     }
 }

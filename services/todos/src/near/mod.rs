@@ -189,7 +189,7 @@ impl Inner {
         if let Some(flight) = flights.get(&number).filter(|flight| flight.version >= version) {
             return flight.list.clone();
         }
-        let (told, list) = watch::channel(None);
+        let (sender, list) = watch::channel(None);
         flights.insert(number, Flight { version, list: list.clone() });
         drop(flights);
         let inner = Arc::clone(self);
@@ -202,7 +202,7 @@ impl Inner {
             let list = found.map(|(list, _)| list);
             drop(landing);
             // Those who wait may be gone; without a list they ask the model.
-            let _ = told.send(list);
+            let _ = sender.send(list);
         });
         list
     }
@@ -281,11 +281,11 @@ impl<F: Feed> Forwarded<F> {
 
 impl<F: Feed> Feed for Forwarded<F> {
     fn next(&mut self, wait: Duration) -> Result<News, StoreError> {
-        // Redis hears of a revision after its commit, so what the store says from now on is not older.
-        let heard = self.link.heard();
-        heard.into_iter().for_each(|heard| self.feed.was_seen(heard));
+        // Redis receives a revision after its commit, so what the store returns from now on is not older.
+        let received = self.link.received();
+        received.into_iter().for_each(|received| self.feed.was_seen(received));
         let news = self.feed.next(wait)?;
-        if heard.is_some() {
+        if received.is_some() {
             self.link.confirm();
         }
         match &news {

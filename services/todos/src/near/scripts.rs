@@ -11,7 +11,7 @@ use crate::store::Revision;
 /// The state that the scripts keep: the epoch, the revision, and which lists are of that revision.
 const STATE: &str = "todos:state";
 
-/// The version, in a key of its own: instances are told when it changes.
+/// The version, in a key of its own: instances are notified when it changes.
 pub(super) const VERSION: &str = "todos:version";
 
 /// The scripts, sent once to each server.

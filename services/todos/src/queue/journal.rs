@@ -343,7 +343,7 @@ impl JournalSource {
     }
 }
 
-/// What tells this queue from those of other instances on the same store. It is made with the queue, and goes with it.
+/// Distinguishes this queue from those of other instances on the same store. It is made with the queue, and goes with it.
 /// A queue that is empty may get a new one.
 fn id(data: &Path, is_empty: bool) -> Result<String, QueueError> {
     let file = data.join(ID);

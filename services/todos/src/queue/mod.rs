@@ -112,7 +112,7 @@ pub struct Position {
 /// What comes out of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Where it stood. `None` for what comes from no queue: then only the command's id tells a repetition.
+    /// Where it stood. `None` for what comes from no queue: then only the command's id reveals a repetition.
     pub position: Option<Position>,
     /// The command, or bytes that are none: the store keeps those as a dead letter.
     pub content: Result<Command, Poison>,
@@ -129,7 +129,7 @@ pub trait Source: Send {
     /// # Errors
     ///
     /// If the queue cannot be read now. The next call tries again, and goes on where it was. What else went wrong meanwhile
-    /// is not told: an error for each call, however many there were.
+    /// is not reported: an error for each call, however many there were.
     fn next(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError>;
 
     /// Says that everything given so far has been applied, and is visible in this process. It costs nothing:

@@ -26,7 +26,7 @@ enum Sent {
 
 /// What Redis sends to it.
 enum Got {
-    Heard(Revision),
+    Received(Revision),
     Found(Flight, Found),
     Push,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Instance {
     is_connected: bool,
     generation: u64,
     wanted: Revision,
-    heard: Option<Revision>,
+    received: Option<Revision>,
     /// The store was looked at with what Redis knew.
     is_confirmed: bool,
     sent: VecDeque<Sent>,
@@ -70,7 +70,7 @@ impl Instance {
             is_connected: false,
             generation: 0,
             wanted: Revision::default(),
-            heard: None,
+            received: None,
             is_confirmed: false,
             sent: VecDeque::new(),
             got: VecDeque::new(),
@@ -83,9 +83,9 @@ impl Instance {
     /// The feed looks whether there is anything.
     pub(crate) fn look(&mut self, store: &Store) {
         // What Redis knows is known before the store is looked at.
-        self.heard.into_iter().for_each(|heard| self.follower.was_seen(heard));
+        self.received.into_iter().for_each(|received| self.follower.was_seen(received));
         self.has_looked = store.is_news(&self.follower);
-        self.is_confirmed |= self.heard.is_some() && !self.has_looked;
+        self.is_confirmed |= self.received.is_some() && !self.has_looked;
     }
 
     /// The feed reads what it has found. Answers what kind of news it was.
@@ -104,9 +104,9 @@ impl Instance {
             return Some("restore noticed");
         };
         self.has_looked = false;
-        self.is_confirmed |= self.heard.is_some();
+        self.is_confirmed |= self.received.is_some();
         let was_everything = matches!(news, News::Everything(_));
-        self.follower.has_said(now, was_everything);
+        self.follower.note_reported(now, was_everything);
         self.reported = oracle.state();
         match news {
             News::Nothing => {}
@@ -162,7 +162,7 @@ impl Instance {
         was_push
     }
 
-    /// Each heartbeat tells what is wanted.
+    /// Each heartbeat announces the wanted revision.
     pub(crate) fn beat(&mut self) {
         if self.is_connected {
             self.sent.push_back(Sent::Advance(self.wanted));
@@ -175,8 +175,8 @@ impl Instance {
         match self.sent.pop_front() {
             None => (false, None),
             Some(Sent::Advance(revision)) => {
-                let (heard, is_news) = redis.advance(revision);
-                self.got.push_back(Got::Heard(heard));
+                let (received, is_news) = redis.advance(revision);
+                self.got.push_back(Got::Received(received));
                 (is_news, None)
             }
             Some(Sent::Lookup(flight)) => {
@@ -199,10 +199,10 @@ impl Instance {
     }
 
     /// It reads what Redis sent first. Answers what happened.
-    pub(crate) fn hears(&mut self, oracle: &Oracle) -> Option<&'static str> {
+    pub(crate) fn receives(&mut self, oracle: &Oracle) -> Option<&'static str> {
         match self.got.pop_front()? {
-            Got::Heard(revision) => {
-                self.heard = Some(revision);
+            Got::Received(revision) => {
+                self.received = Some(revision);
                 None
             }
             Got::Push => {

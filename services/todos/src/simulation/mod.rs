@@ -3,7 +3,7 @@
 //! One seed is one life of a service: instances and workers, a store, a queue (Kafka, or a journal in each instance) and
 //! Redis. Workers are killed at any step, lose partitions without knowing it, and get commands again; the store is
 //! restored from a backup; the clock jumps by weeks, in both directions; instances start again; Redis is restarted, and
-//! caches miss what they should have been told.
+//! caches miss pushes.
 //!
 //! What decides is the code of the service: [`decide`](crate::store::decision::decide),
 //! [`Follower`](crate::store::history::Follower), [`Model`](crate::model::Model),

@@ -37,7 +37,7 @@ impl Redis {
         *self = Redis { epochs, ..Redis::default() };
     }
 
-    /// `advance.lua`: the newest revision that was ever told, and whether that is news.
+    /// `advance.lua`: the newest revision that was ever announced, and whether that is news.
     pub(crate) fn advance(&mut self, revision: Revision) -> (Revision, bool) {
         if let Some(state) = &self.state
             && state.revision >= revision

@@ -26,7 +26,7 @@ const WEEK_US: i64 = 7 * 86_400 * 1_000_000;
 #[derive(Default)]
 struct Log {
     commands: Vec<Command>,
-    /// The position that is kept: behind what was applied, if anybody has said so.
+    /// The position that is kept: behind what was applied, as far as that was committed.
     committed: Option<u64>,
     /// Who consumes it, as the group has it.
     owner: usize,
@@ -39,7 +39,7 @@ struct Worker {
     positions: BTreeMap<u32, u64>,
     /// What it applies.
     batch: Option<Batch>,
-    /// Behind what it has applied, and not said so.
+    /// Behind what it has applied, and not committed.
     applied: BTreeMap<u32, u64>,
 }
 
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// A worker begins anew where the queue says that it is.
+    /// A worker restarts at the position that the queue has.
     fn restart_worker(&mut self, worker: usize) {
         let before = std::mem::take(&mut self.workers[worker]);
         if let Some(Batch { step: Step::Began(transaction) | Step::HasRead(transaction), .. }) =
@@ -312,7 +312,7 @@ impl World {
                 }
             }
             let position = self.logs[log].committed.unwrap_or(0);
-            // What it had applied before is said no more.
+            // What it had applied before is never committed.
             let worker = &mut self.workers[owner];
             if before != owner || !worker.positions.contains_key(&(log as u32)) {
                 worker.positions.insert(log as u32, position);
@@ -352,7 +352,7 @@ impl World {
             }
             event
         } else {
-            self.instances[instance].hears(&self.oracle)
+            self.instances[instance].receives(&self.oracle)
         };
         event.into_iter().for_each(|event| self.note(event));
     }
@@ -428,7 +428,7 @@ impl World {
                 self.instances[instance].connect();
             }
         }
-        // Twice: what one tells Redis, the other hears, and looks again.
+        // Twice: what one instance announces to Redis, the other receives, and looks again.
         for _ in 0..3 {
             for instance in 0..INSTANCES {
                 self.instances[instance].beat();
@@ -455,7 +455,7 @@ impl World {
                 if self.instances[instance].reaches(&mut self.redis).0 {
                     self.push();
                 }
-                self.instances[instance].hears(&self.oracle);
+                self.instances[instance].receives(&self.oracle);
             }
         }
     }

@@ -15,7 +15,7 @@ use super::Revision;
 pub struct State {
     /// Its revision.
     pub revision: Revision,
-    /// What tells that version from the same version of another history.
+    /// Distinguishes that version from the same version of another history.
     pub stamp: Option<Uuid>,
     /// What was deleted up to this version is not known any more.
     pub horizon: u64,
@@ -25,7 +25,7 @@ pub struct State {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Follower {
     /// What it has reported last.
-    pub said: Option<State>,
+    pub reported: Option<State>,
     /// Somebody has seen the store at this revision.
     pub seen: Revision,
     /// The newest todos are to be read again, although nothing may have changed.
@@ -48,7 +48,9 @@ impl Follower {
     pub fn is_news(&self, now: &State) -> bool {
         self.again
             || now.revision < self.seen
-            || self.said.is_none_or(|said| (now.revision, now.stamp) != (said.revision, said.stamp))
+            || self.reported.is_none_or(|reported| {
+                (now.revision, now.stamp) != (reported.revision, reported.stamp)
+            })
     }
 
     /// Whether a store that is at `now` was restored.
@@ -56,7 +58,7 @@ impl Follower {
         if now.revision < self.seen {
             return Doubt::Restored;
         }
-        match self.said {
+        match self.reported {
             // As many versions, or more, but perhaps not ours among them.
             Some(State { revision, stamp: Some(stamp), .. })
                 if revision.timeline == now.revision.timeline =>
@@ -75,8 +77,8 @@ impl Follower {
 
     /// The version behind which the differences are enough. `None`: everything is to be read.
     pub fn known(&self, now: &State) -> Option<u64> {
-        let known = self.said?.revision;
-        // What is to be read again is read when nothing has changed: outcomes are told first.
+        let known = self.reported?.revision;
+        // What is to be read again is read when nothing has changed: outcomes are reported first.
         let is_quiet = self.again && known.version == now.revision.version;
         // On another timeline nothing that is known holds.
         let holds = known.timeline == now.revision.timeline
@@ -85,8 +87,8 @@ impl Follower {
     }
 
     /// Remembers that it has reported the store at `now`.
-    pub fn has_said(&mut self, now: State, was_everything: bool) {
-        self.said = Some(now);
+    pub fn note_reported(&mut self, now: State, was_everything: bool) {
+        self.reported = Some(now);
         self.seen = now.revision;
         self.again &= !was_everything;
     }

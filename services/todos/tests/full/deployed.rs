@@ -11,7 +11,7 @@ fn flags(text: &str) -> Vec<String> {
     words.filter(|word| word.starts_with("--") && word.contains('=')).map(str::to_owned).collect()
 }
 
-fn knows(subcommand: &[&str], flag: &str) -> bool {
+fn accepts(subcommand: &[&str], flag: &str) -> bool {
     let asked = Command::new(env!("CARGO_BIN_EXE_highwater-todos"))
         .args(subcommand)
         .args([flag, "--help"])
@@ -23,7 +23,7 @@ fn knows(subcommand: &[&str], flag: &str) -> bool {
 /// told apart: each must be known to the one that gets it.
 #[test]
 fn flags_of_the_manifests_are_known() {
-    assert!(!knows(&[], "--listem=0.0.0.0:8080"), "the check sees a slip");
+    assert!(!accepts(&[], "--listem=0.0.0.0:8080"), "the check sees a slip");
     let manifest = fs::read_to_string(repository("deploy/k8s/todos.yaml")).expect("it is there");
     let (of_server, of_worker) = manifest.split_once("\n# Workers:").expect("both are in it");
     for (part, subcommand) in [(of_server, &[][..]), (of_worker, &["worker"][..])] {
@@ -31,14 +31,14 @@ fn flags_of_the_manifests_are_known() {
         let flags: Vec<&String> = all.iter().filter(|flag| !flag.starts_with("--from-")).collect();
         assert!(flags.len() >= 2, "{flags:?}");
         for flag in flags {
-            assert!(knows(subcommand, flag), "{subcommand:?} {flag}");
+            assert!(accepts(subcommand, flag), "{subcommand:?} {flag}");
         }
     }
     let compose = fs::read_to_string(repository("deploy/compose.yaml")).expect("it is there");
     let worker =
         compose.lines().find(|line| line.contains("command: [worker,")).expect("it is there");
     for flag in flags(worker) {
-        assert!(knows(&["worker"], &flag), "{flag}");
+        assert!(accepts(&["worker"], &flag), "{flag}");
     }
 }
 
@@ -71,7 +71,7 @@ fn variables_of_the_files_are_known() {
             .output()
             .expect("it runs");
         assert!(!refused.status.success(), "{variable} is not read");
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(said.contains(value), "{variable}: {said}");
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(message.contains(value), "{variable}: {message}");
     }
 }

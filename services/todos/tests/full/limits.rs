@@ -124,7 +124,7 @@ fn a_difference_is_bounded() {
     ];
     for (round, kind) in (0..).zip(kinds) {
         let values = if round == 0 { "" } else { "'d', " };
-        for (offset, rows, is_told) in [(0, 9_990, true), (1, 10_001, false)] {
+        for (offset, rows, is_difference) in [(0, 9_990, true), (1, 10_001, false)] {
             let offset = round * 2 + offset;
             store.apply("test", &[delivery(offset, creation(offset))]).expect("applied");
             sql(
@@ -134,7 +134,7 @@ fn a_difference_is_bounded() {
                      FROM generate_series(1, {rows})"
                 ),
             );
-            assert_eq!(matches!(news(), News::Changes(_)), is_told, "{kind}: {rows}");
+            assert_eq!(matches!(news(), News::Changes(_)), is_difference, "{kind}: {rows}");
         }
     }
 }

@@ -36,8 +36,8 @@ impl Instance {
         Instance { model, link, near }
     }
 
-    /// The model hears of the next version, Redis does not.
-    fn hear(&self, version: u64) {
+    /// The model gets the next version, Redis does not.
+    fn apply_to_model(&self, version: u64) {
         let todos = vec![Change::Is(todo(version))];
         self.model.apply(Changes {
             revision: at(version),
@@ -47,10 +47,10 @@ impl Instance {
         });
     }
 
-    /// It hears of it, and tells Redis.
+    /// The model gets it, and Redis too.
     fn apply(&self, version: u64) {
         self.link.advance(at(version));
-        self.hear(version);
+        self.apply_to_model(version);
     }
 
     fn list(&self, limit: i64) -> Bytes {
@@ -154,7 +154,7 @@ fn hits_ask_nobody() {
     assert_eq!(calls(), before, "reading a list again is no business of Redis");
 }
 
-/// Purpose: whoever is behind fills in nothing, and a list that is behind is not used: neither can put back what Redis,
+/// Purpose: an instance that is behind fills in nothing, and a list that is behind is not used: neither can put back what Redis,
 /// or the instance, knows to be old.
 #[test]
 fn nobody_goes_back() {
@@ -171,13 +171,13 @@ fn nobody_goes_back() {
         assert_eq!(version(&late.list(1)), 1, "it has nothing newer");
         assert_eq!(key(&redis, "todos:limit:1"), None, "an older list was filled in");
     }
-    early.hear(2);
+    early.apply_to_model(2);
     eventually("version 2 is shared", || {
         version(&early.list(1)) == 2 && key(&redis, "todos:limit:1").is_some()
     });
     assert_eq!(version(&late.list(1)), 2, "what is in Redis is newer than what it has");
     // The instance knows of version 3; Redis does not yet.
-    early.hear(3);
+    early.apply_to_model(3);
     assert_eq!(version(&early.list(1)), 3);
     assert_eq!(version(&early.list(2)), 3);
 }
@@ -266,7 +266,7 @@ fn a_redis_that_refuses() {
     });
 }
 
-/// A feed that says what it is told to.
+/// A feed whose news the test decides.
 struct Scripted(Vec<News>, Part);
 
 impl Feed for Scripted {
@@ -294,7 +294,7 @@ fn a_store_that_was_restored() {
     let mut feed = Forwarded::new(Scripted(news, Part::new("store")), Arc::clone(&instance.link));
     for expected in [9, 2] {
         let Ok(News::Everything(loaded)) = feed.next(Duration::ZERO) else {
-            panic!("it was told to")
+            panic!("the test has it panic")
         };
         instance.model.replace(loaded);
         eventually("what the store has", || version(&instance.list(1)) == expected);
@@ -304,7 +304,7 @@ fn a_store_that_was_restored() {
     }
 }
 
-/// Purpose: a restore is heard by every cache although Redis hung, and lost its connections, at that moment; and an
+/// Purpose: a restore reaches every cache although Redis hung, and lost its connections, at that moment; and an
 /// instance that has not noticed it, and repeats its old version with each heartbeat, does not undo it.
 #[test]
 fn a_restore_while_redis_hangs() {
@@ -323,7 +323,9 @@ fn a_restore_while_redis_hangs() {
     let todos = vec![todo(1), todo(2)];
     let news = vec![News::Everything(Loaded { revision: restored, count: 2, todos })];
     let mut feed = Forwarded::new(Scripted(news, Part::new("store")), Arc::clone(&instance.link));
-    let Ok(News::Everything(loaded)) = feed.next(Duration::ZERO) else { panic!("it was told to") };
+    let Ok(News::Everything(loaded)) = feed.next(Duration::ZERO) else {
+        panic!("the test gave it everything")
+    };
     instance.model.replace(loaded);
     assert_eq!(version(&instance.list(0)), 2, "the model has what the store has");
     redis.server.signal("CONT");
@@ -337,14 +339,14 @@ fn a_restore_while_redis_hangs() {
     });
     // Several heartbeats of the one that does not know.
     let heartbeats: usize = 4;
-    let told = || -> u64 {
+    let evaluations = || -> u64 {
         let stats: String = redis.ask(&["INFO", "commandstats"]);
         let calls = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
         let calls = calls.and_then(|line| line.split(['=', ',']).nth(1)).unwrap_or("0");
         calls.parse().expect("a number")
     };
-    let before = told();
-    eventually("heartbeats", || told() > before + 4 * heartbeats as u64);
+    let before = evaluations();
+    eventually("heartbeats", || evaluations() > before + 4 * heartbeats as u64);
     assert_eq!(version(&instance.list(0)), 2);
     assert_eq!(version(&instance.list(3)), 2);
     // A write after the restore changes every list, although its version was known before.
@@ -368,11 +370,11 @@ fn under_load_nothing_is_stale() {
                     break;
                 }
                 last.store(number, SeqCst);
-                // Each instance hears of it at a time of its own; some tell Redis before, some after.
+                // Each instance learns of it at a different time; some announce it to Redis before, some after.
                 instances[fastrand::usize(..3)].link.advance(at(number));
                 for instance in &instances {
                     thread::sleep(Duration::from_micros(fastrand::u64(0..3000)));
-                    instance.hear(number);
+                    instance.apply_to_model(number);
                 }
                 if number % 50 == 0 {
                     let () = redis.ask(&["FLUSHALL"]);

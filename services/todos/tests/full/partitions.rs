@@ -81,20 +81,20 @@ fn repartition(stage: &Stage) -> (bool, String) {
         command.env_remove(name);
     }
     let output = command.arg("repartition").output().expect("it runs");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    let bytes = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn warns(instance: &Process) {
     eventually("the warning", || {
-        let said = instance.log();
-        said.contains("the topic has got more partitions") && said.contains("repartition")
+        let log = instance.log();
+        log.contains("the topic has got more partitions") && log.contains("repartition")
     });
 }
 
 /// Purpose: a topic with more partitions than before is noticed by instances that run and by ones that start; commands go
 /// where they went before, so that those which wait and those which come later are applied in order; and all partitions
-/// are used after `repartition`, which refuses while commands wait. One that was made anew with fewer takes no commands
+/// are used after `repartition`, which refuses while commands wait. One that was recreated with fewer takes no commands
 /// until `repartition`.
 #[test]
 fn another_number_of_partitions() {
@@ -118,8 +118,8 @@ fn another_number_of_partitions() {
     warns(&second);
     todos.step(&mut stage.client(&second));
     assert_eq!(used(&stage), BTreeSet::from([0, 1, 2, 3]));
-    let (is_done, said) = repartition(&stage);
-    assert!(!is_done && said.contains("are not applied yet"), "{said}");
+    let (is_done, message) = repartition(&stage);
+    assert!(!is_done && message.contains("are not applied yet"), "{message}");
 
     // With two workers they would be applied side by side.
     let workers = [stage.worker(), stage.worker()];
@@ -147,10 +147,10 @@ fn another_number_of_partitions() {
 fn made_anew_with_fewer(stage: &Stage, instance: &Process) {
     operate(stage, async |admin, options| admin.delete_topics(&[&stage.topic], options).await)
         .expect("the broker is there");
-    let anew = NewTopic::new(&stage.topic, 2, TopicReplication::Fixed(1));
-    eventually("the topic is made anew", || {
+    let recreated = NewTopic::new(&stage.topic, 2, TopicReplication::Fixed(1));
+    eventually("the topic is recreated", || {
         let made =
-            operate(stage, async |admin, options| admin.create_topics([&anew], options).await);
+            operate(stage, async |admin, options| admin.create_topics([&recreated], options).await);
         made.is_ok_and(|made| made[0].is_ok())
     });
     let mut client = stage.client(instance);
@@ -167,8 +167,8 @@ fn made_anew_with_fewer(stage: &Stage, instance: &Process) {
         outcome = repartition(stage);
         outcome.0
     });
-    let said = outcome.1;
-    assert!(is_done && said.contains("divided by 2 partitions now, 9 before"), "{said}");
+    let message = outcome.1;
+    assert!(is_done && message.contains("divided by 2 partitions now, 9 before"), "{message}");
     let next = stage.instance();
     let mut client = stage.client(&next);
     let mut todos = Todos::create(&mut client);

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 /// The machine, and the commit that was measured.
 pub(crate) fn environment() -> Value {
-    let said = |program: &str, arguments: &[&str]| {
+    let output_of = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().expect("it runs");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     };
     json!({
-        "network": "loopback", "kernel": said("uname", &["-r"]), "cpus": said("nproc", &[]),
-        "commit": said("git", &["rev-parse", "HEAD"]),
+        "network": "loopback", "kernel": output_of("uname", &["-r"]), "cpus": output_of("nproc", &[]),
+        "commit": output_of("git", &["rev-parse", "HEAD"]),
     })
 }
 

@@ -65,7 +65,7 @@ fn a_restart_after_the_ids_are_gone() {
     assert_eq!(second.metric(r#"todos_commands_total{outcome="repeated"}"#), 0.0);
 }
 
-/// Purpose: an instance that was killed before it had said what it applied, and starts again when the ids of those commands
+/// Purpose: an instance that was killed before it had committed what it applied, and starts again when the ids of those commands
 /// are gone, applies none of them again: the store knows how far this queue was applied.
 #[test]
 fn a_restart_after_a_kill_and_weeks() {

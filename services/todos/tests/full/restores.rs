@@ -69,7 +69,7 @@ impl Writer {
     fn create(&mut self, instance: &Process) -> (String, String) {
         self.count += 1;
         let title = format!("todo {}", self.count);
-        // Whoever waits for the outcome may not be told it where the store is restored meanwhile.
+        // A request that waits for the outcome may not get it if the store is restored meanwhile.
         let created = ask(instance, "POST", "/todos", &format!(r#"{{"title":"{title}"}}"#));
         assert_eq!(created.status, 202, "{created:?}\n{}", instance.log());
         let id = created.member("id");
@@ -123,23 +123,23 @@ fn torture_of_restores() {
         for instance in &instances {
             kept.extend([writer.create(instance)]);
         }
-        let mut said = String::new();
+        let mut report = String::new();
         let agree = within(PATIENCE, || {
             let stored = "SELECT id::text, title FROM todos ORDER BY created_at DESC, id DESC";
             let stored = rows(&url, stored);
-            said = format!("the store has {stored:?}");
+            report = format!("the store has {stored:?}");
             instances.iter().all(|instance| {
                 [1, 3, 10_000].iter().all(|limit| {
                     let list = shown(instance, &format!("/todos?limit={limit}"));
                     let is_it = list == stored[..stored.len().min(*limit)];
                     if !is_it {
-                        said += &format!("\nshown at {limit}: {list:?}");
+                        report += &format!("\nshown at {limit}: {list:?}");
                     }
                     is_it
                 })
             })
         });
-        assert!(agree, "round {round}: {said}");
+        assert!(agree, "round {round}: {report}");
         let list: BTreeMap<_, _> = shown(&instances[0], "/todos").into_iter().collect();
         for (id, title) in &kept {
             let is_kept = may_be_gone.contains(id) || list.get(id) == Some(title);

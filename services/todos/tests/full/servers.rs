@@ -23,7 +23,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Runs `program` as soon as it is told to; it will listen on `port`.
+    /// Runs `program` on command; it will listen on `port`.
     pub(crate) fn new(port: u16, program: Vec<String>) -> Server {
         Server { program, child: None, port }
     }
@@ -78,7 +78,7 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    /// One that answers; `None` where there is none, which is said.
+    /// One that answers; `None` where there is none, which is printed.
     pub(crate) fn start() -> Option<Redis> {
         if let Err(error) = Command::new("redis-server").arg("--version").output() {
             highwater_skip::skip("redis-server", error);
@@ -172,7 +172,7 @@ impl Postgres {
         ]);
         let made =
             Command::new(&initdb[0]).args(&initdb[1..]).current_dir("/").output().expect("it runs");
-        assert!(made.status.success(), "{}", said(&made));
+        assert!(made.status.success(), "{}", text_of(&made));
         let port_flag = port.to_string();
         let server = bin.join("postgres").display().to_string();
         let program = words(&[
@@ -226,7 +226,7 @@ fn folder() -> TempDir {
     tempfile::Builder::new().prefix("highwater-").tempdir_in("/var/tmp").expect("a folder")
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -234,7 +234,7 @@ fn said(output: &Output) -> String {
 pub(crate) fn script(path: &str, arguments: &[&str]) -> String {
     let output =
         Command::new(repository(path)).args(arguments).output().expect("the script starts");
-    assert!(output.status.success(), "{path} {arguments:?}: {}", said(&output));
+    assert!(output.status.success(), "{path} {arguments:?}: {}", text_of(&output));
     String::from_utf8(output.stdout).expect("it is text").trim().to_owned()
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Client {
 }
 
 impl Stage {
-    /// Starts the servers; `None` where one cannot be had, which is said.
+    /// Starts the servers; `None` where one is missing, which is printed.
     pub(crate) fn start() -> Option<Stage> {
         if let Err(error) = Command::new("java").arg("-version").output() {
             highwater_skip::skip("kafka", error);

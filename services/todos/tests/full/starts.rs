@@ -1,4 +1,4 @@
-//! Starts and ends with parts that cannot be used: the log says why, and signals are heard.
+//! Starts and ends with parts that cannot be used: the log says why, and signals are handled.
 
 use std::net::TcpListener;
 use std::process::{Command, Output};
@@ -35,9 +35,9 @@ fn a_store_that_no_waiting_helps() {
     for (url, words) in [(newer, "run the version that wrote it"), (stranger, "check DATABASE_URL")]
     {
         let Output { status, stderr, .. } = command(&url, &data).output().expect("it runs");
-        let said = String::from_utf8_lossy(&stderr);
-        assert!(!status.success() && said.contains(words), "{said}");
-        assert!(!said.contains("waits for the store"), "{said}");
+        let message = String::from_utf8_lossy(&stderr);
+        assert!(!status.success() && message.contains(words), "{message}");
+        assert!(!message.contains("waits for the store"), "{message}");
     }
 }
 
@@ -94,8 +94,8 @@ fn a_store_that_is_read_only() {
     service.wait_for(|line| line.contains("the start waits for the store"));
     sql(&url, "ALTER ROLE full_read_only RESET default_transaction_read_only");
     service.begins(" serving ");
-    let said = service.log();
-    assert!(said.contains("give DATABASE_URL of the primary"), "{said}");
+    let message = service.log();
+    assert!(message.contains("give DATABASE_URL of the primary"), "{message}");
 }
 
 /// Purpose: a start that is asked to stop while it waits for a server that does not answer ends at once, and not as a failure:

@@ -36,7 +36,7 @@ fn update(title: &str) -> Action {
 }
 
 /// Purpose: commands have the effects that they are documented to have, several about one todo in a batch in their
-/// order; outcomes and changes are told; another connection sees the same.
+/// order; outcomes and changes are reported; another connection sees the same.
 #[test]
 fn commands_are_applied_in_order() {
     let url = schema("full_apply");
@@ -176,7 +176,7 @@ fn partitions_do_not_wait_for_each_other() {
     assert_eq!(titles(&loaded), BTreeSet::from(["late".to_owned(), "Todo 3".to_owned()]));
 }
 
-/// Purpose: while several workers apply, the changes that a feed tells one after the other always add up to what the
+/// Purpose: while several workers apply, the changes that a feed reports one after the other always add up to what the
 /// store has: none is left out because its transaction began before, and ended after, another one.
 #[test]
 fn a_feed_of_several_workers() {
@@ -232,8 +232,8 @@ fn a_feed_of_several_workers() {
     assert_eq!(stored, known);
 }
 
-/// Purpose: history that is too old is removed: what an instance within it does not know is still told as a difference,
-/// and an instance that is behind it is told everything.
+/// Purpose: history that is too old is removed: what an instance within it does not know is still reported as a difference,
+/// and an instance that is behind it gets everything.
 #[test]
 fn old_history_is_removed() {
     let url = schema("full_history");
@@ -295,7 +295,7 @@ fn news(feed: &mut PostgresFeed) -> News {
     news
 }
 
-/// Purpose: an instance that follows the store hears everything first, then exactly what is different, deletions and
+/// Purpose: an instance that follows the store gets everything first, then exactly what is different, deletions and
 /// outcomes included; and everything again when the difference is not known any more, or the store went back.
 #[test]
 fn a_feed_leaves_nothing_out() {
@@ -380,7 +380,7 @@ fn a_restore_that_the_version_does_not_show() {
         assert_eq!(revisions[0], revisions[1]);
         assert_eq!(feeds[0].next(Duration::ZERO), Ok(News::Nothing));
     }
-    // One that starts later, and is told by others' cache that the store was further.
+    // One that starts later, and learns from the others' cache that the store was further.
     let mut late = feed(&url);
     news(&mut late);
     late.was_seen(Revision { timeline: known[0].timeline, version: known[0].version + 5 });
@@ -467,8 +467,8 @@ fn refuses_what_it_cannot_trust() {
     let fresh = schema("full_read_only");
     let read_only = "%20-cdefault_transaction_read_only%3Don";
     let read_only = fresh.replace("&application_name=full_read_only", read_only);
-    let said = refusal(&read_only);
-    assert!(said.contains("primary") && said.contains("read-only"), "{said}");
+    let message = refusal(&read_only);
+    assert!(message.contains("primary") && message.contains("read-only"), "{message}");
     let port = highwater_testkit::lasting_ports(1);
     let message = refusal(&format!("postgres://u:hunter2@127.0.0.1:{port}/db"));
     assert!(

@@ -69,14 +69,14 @@ impl Wanted {
     }
 }
 
-/// What a watcher is told, and answers: when it saw it; or whether it still does.
+/// A request to a watcher. It answers when it saw the todo, or whether it still does.
 enum Look {
     Until(Wanted),
     Again(Wanted),
 }
 
 struct Watcher {
-    told: Sender<Look>,
+    requests: Sender<Look>,
     seen: Receiver<i64>,
     instance: usize,
     limit: &'static str,
@@ -124,11 +124,11 @@ fn within_100_ms() {
         let mut watchers = Vec::new();
         for (instance, client) in watched.iter().enumerate() {
             for (limit, target, pause) in LIMITS {
-                let (told, looks) = channel();
+                let (requests, looks) = channel();
                 let (sender, seen) = channel();
                 let client = client.again();
                 scope.spawn(move || watch(client, target, pause, &looks, &sender));
-                watchers.push(Watcher { told, seen, instance, limit });
+                watchers.push(Watcher { requests, seen, instance, limit });
             }
         }
         let redis = &mut stage.redis;
@@ -191,7 +191,7 @@ fn probe(
         assert_eq!(answer.status, 202, "Postgres and Kafka are there: {answer:?}");
         let phase = load.phase.load(Ordering::Relaxed);
         for watcher in watchers {
-            watcher.told.send(Look::Until(wanted.clone())).expect("it watches");
+            watcher.requests.send(Look::Until(wanted.clone())).expect("it watches");
         }
         let seen: Vec<i64> = watchers.iter().map(Watcher::answer).collect();
         let applied = commits.time_us(of, &id);
@@ -199,7 +199,7 @@ fn probe(
             let Watcher { instance, limit, .. } = *watcher;
             let (from_applied_us, from_202_us) = (seen - applied, seen - at);
             delays.push(Delay { phase, instance, limit, from_applied_us, from_202_us });
-            watcher.told.send(Look::Again(wanted.clone())).expect("it watches");
+            watcher.requests.send(Look::Again(wanted.clone())).expect("it watches");
         }
         let still = watchers.iter().filter(|watcher| watcher.answer() == 1).count();
         assert_eq!(still, watchers.len(), "what was shown is not shown any more");
@@ -219,7 +219,7 @@ impl Watcher {
     }
 }
 
-/// Asks for one list of one instance, as it is told.
+/// Asks for one list of one instance, on request.
 fn watch(
     mut client: Client,
     target: &str,

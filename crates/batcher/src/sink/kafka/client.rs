@@ -113,7 +113,7 @@ impl Client {
             Err(error) if error.kind() != ErrorKind::Unavailable => return Err(error),
             Err(error) => {
                 tracing::warn!("batches are refused until Kafka answers: {error}");
-                shared.say(Some(error.to_string()));
+                shared.set_reason(Some(error.to_string()));
             }
             Ok(()) => {}
         }
@@ -169,7 +169,7 @@ impl Shared {
         complaint.or_else(reason).or_else(|| self.room.taken.trouble())
     }
 
-    fn say(&self, reason: Option<String>) {
+    fn set_reason(&self, reason: Option<String>) {
         *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
@@ -197,7 +197,7 @@ impl Shared {
         if let Some(live) = &*self.live() {
             live.producer.context().trouble.has_passed();
         }
-        self.say(None);
+        self.set_reason(None);
         // It answers; whether it takes records is another question.
         self.room.taken.look(&self.settings, timeout);
         Ok(())
@@ -256,7 +256,7 @@ impl Shared {
             tracing::error!("batches are refused: {error}");
             self.replace(None);
         }
-        self.say(Some(error.to_string()));
+        self.set_reason(Some(error.to_string()));
     }
 }
 

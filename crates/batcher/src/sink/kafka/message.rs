@@ -58,7 +58,7 @@ pub fn batch_bytes(
     BATCH_HEADER_BYTES + with_length(record)
 }
 
-/// The bytes of a length, zigzag-encoded, seven bits a byte.
+/// The bytes of a length, zigzag-encoded, seven bits per byte.
 fn varint_bytes(length: usize) -> usize {
     let bits = usize::BITS - (length * 2).leading_zeros();
     bits.div_ceil(7).max(1) as usize

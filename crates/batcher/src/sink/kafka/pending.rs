@@ -258,7 +258,7 @@ pub(crate) fn too_large(bytes: usize, max: usize) -> Failure {
 mod tests {
     use super::*;
 
-    /// Purpose: what Kafka does not take for itself, or for its batch, says nothing about what it takes else; a record is
+    /// Purpose: a record that Kafka refuses for its own sake, or for that of its batch, does not show what Kafka does with others; a record is
     /// refused for good only if it is to blame.
     #[test]
     fn causes() {

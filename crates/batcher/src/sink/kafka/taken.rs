@@ -22,7 +22,7 @@ use super::topic::missing_replicas;
 /// `ack_timeout`: a message that is sent now has failed by then, if it fails.
 const TRIAL: Duration = Duration::from_secs(5);
 
-/// Whether messages are taken, as far as their outcomes tell.
+/// Whether messages are taken, as far as their outcomes show.
 #[derive(Debug, Default)]
 pub struct Taken {
     /// Since when they are not, and why.

@@ -219,7 +219,7 @@ fn spawn(
     let demand = demand(args, span, number, plan.connections);
     let messages = messages(requests, plan.pipeline);
     let sources = args.source.clone().map_or(Vec::new(), |sources| sources.0);
-    // TLS seals them anew each time.
+    // TLS encrypts them again each time.
     let (sent, sealed) =
         if tls.is_some() { (Vec::new(), messages) } else { (messages, Vec::new()) };
     let config = DialConfig { target: *address, sources, messages: sent };

@@ -211,7 +211,7 @@ pub(crate) struct TlsDialer<D> {
 }
 
 impl<D: Dial> TlsDialer<D> {
-    /// `inner` needs no messages: what is sent is sealed anew each time.
+    /// `inner` needs no messages: what is sent is encrypted again each time.
     pub(crate) fn new(inner: D, sessions: Sessions, messages: Vec<Vec<u8>>) -> TlsDialer<D> {
         TlsDialer { inner, sessions, messages, scratch: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! A journal's misfortunes: weeks pass, the disk fills up, the power fails, bytes rot.
+//! The faults in a journal's life: weeks pass, the disk fills up, the power fails, bytes rot.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;

@@ -144,7 +144,7 @@ impl World {
         deep: &crate::Report,
     ) -> Life {
         let report = journal.recovery().report.clone();
-        // A seal's word was taken for what was not read.
+        // A seal was trusted for bytes that were not read.
         assert!(report.unscanned_bytes > 0 || report.records == deep.records, "{report:?}");
         for damage in &deep.damage {
             match damage.kind {
@@ -160,8 +160,8 @@ impl World {
         self.model.check_served(&served, parsed);
         let whole_files = deep.damage.iter().filter(|damage| damage.kind != DamageKind::Header);
         let missing = whole_files.filter(|damage| damage.next_offset > damage.first_offset).count();
-        assert!(skipped >= missing, "the reader has said {skipped} of {missing}: {deep}");
-        assert!(skipped == 0 || !deep.is_intact(), "nothing is missing, and it was said");
+        assert!(skipped >= missing, "the reader has reported {skipped} of {missing}: {deep}");
+        assert!(skipped == 0 || !deep.is_intact(), "a loss was reported, and nothing is missing");
         self.check_position(&journal);
         let producers = (0..=self.prng.below(PRODUCERS_MAX))
             .map(|_| journal.producer().expect("there are few"))
@@ -361,7 +361,7 @@ impl World {
     }
 }
 
-/// Everything a reader says from the beginning on, and how often it said that something is missing.
+/// Everything a reader returns from the beginning on, and how often it reported a loss.
 fn read_all(journal: &Journal) -> (Vec<Found>, usize) {
     let mut reader = journal.reader_from_start();
     let (mut served, mut skipped) = (Vec::new(), 0);

@@ -185,7 +185,7 @@ impl Drop for WithDeadTopic {
     fn drop(&mut self) {
         let until = Instant::now() + END_MAX;
         while self.sending.is_some() && Instant::now() < until {
-            // The failure is the next worker's to tell.
+            // The next worker reports the failure.
             if self.step().is_err() {
                 return;
             }

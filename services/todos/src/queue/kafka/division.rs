@@ -53,7 +53,7 @@ impl Division {
     pub(super) fn compare(&mut self, topic: &str, divided: u32, found: u32) -> Result<(), String> {
         if found < divided {
             return Err(format!(
-                "topic {topic} has {found} partitions, and its commands are divided by {divided}: it was made anew, and \
+                "topic {topic} has {found} partitions, and its commands are divided by {divided}: it was recreated, and \
                  what was not applied went with the old one. If nothing of it is missed, stop all instances, run \
                  `highwater-todos repartition`, and start them again; or create the topic with {divided} partitions"
             ));

@@ -92,14 +92,14 @@ impl Looks {
     /// Adds a look that began at `at`. Returns until when everything is applied, if that is known.
     fn add(&mut self, at: Instant, partitions: &[Partition]) -> Option<Instant> {
         let is_beyond = |(end, partition): (&i64, &Partition)| *end > partition.end;
-        // A topic that was made anew, or has lost its last messages, may never reach these ends again.
+        // A topic that was recreated, or has lost its last messages, may never reach these ends again.
         if self.ahead.iter().any(|(_, ends)| ends.iter().zip(partitions).any(is_beyond)) {
             self.ahead.clear();
         }
         let ends = partitions.iter().map(|partition| partition.end).collect();
         self.ahead.push_back((at, ends));
         while let Some((at, ends)) = self.ahead.front()
-            // A topic that was made anew may have fewer partitions.
+            // A recreated topic may have fewer partitions.
             && ends.iter().zip(partitions).all(|(end, partition)| *end <= partition.applied)
         {
             self.settled_at = Some(*at);

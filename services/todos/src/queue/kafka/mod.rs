@@ -254,7 +254,7 @@ impl Shared {
         if !*is_made {
             topics::create(&self.settings).map_err(Unusable::now)?;
             *is_made = true;
-            // The cluster needs a moment to tell its brokers; the next look will find the topic.
+            // The cluster needs a moment to inform its brokers; the next look will find the topic.
         }
         let of_brokers = |why| format!("Kafka at {}: {why}", self.settings.brokers);
         let found = probe().map_err(of_brokers).map_err(Unusable::now)?;
@@ -320,7 +320,7 @@ struct Unusable {
     why: String,
     /// Waiting does not help: commands are refused at once.
     for_good: bool,
-    /// The cluster answers, and takes nothing as far as is known: only a command can tell that it does again.
+    /// The cluster answers, and takes nothing as far as is known: only a command can show that it does again.
     answers: bool,
 }
 
@@ -393,7 +393,7 @@ mod tests {
     use crate::command::Action;
     use uuid::Uuid;
 
-    /// Purpose: while a cluster that answers takes nothing, a command is tried now and then, as only that tells when it takes
+    /// Purpose: while a cluster that answers takes nothing, a command is tried now and then, as only that shows when it takes
     /// some again; none is while it does not answer.
     #[test]
     fn one_is_tried() {

@@ -195,7 +195,7 @@ pub(super) fn client_config(settings: &KafkaSettings) -> ClientConfig {
     config
 }
 
-/// What the client's own thread tells.
+/// What the client's own thread reports.
 struct Context {
     part: Part,
     taken: Arc<Taken>,

@@ -230,8 +230,8 @@ impl Source for KafkaSource {
                 }
                 Some(Ok(None)) => missing = Some(self.missing()),
                 // The client goes on by itself, and says something several times a second while the cluster is down. The
-                // news that it is back stands in the same line: whoever took these one by one, with a pause after each,
-                // would hear of it minutes later.
+                // news that it is back stands in the same line: code that takes these one by one, with a pause after each,
+                // would learn it minutes later.
                 Some(Err(error)) if self.join_otherwise(&error) => {}
                 Some(Err(error)) => failure = Some(self.failed(&error)),
             }
@@ -366,8 +366,8 @@ mod tests {
     }
 
     /// Purpose: what the client says of a cluster that is down does not pile up. It says something several times a
-    /// second, and whoever applies pauses after each error; errors that were given one by one held up the news of a
-    /// cluster that had been back for minutes. So an error is told only when its time is up, and is the last of them.
+    /// second, and the applier pauses after each error; errors that were returned one by one delayed the news of a
+    /// cluster that had been back for minutes. So an error is returned only when its time is up, and is the last of them.
     #[test]
     fn errors_do_not_pile_up() {
         let settings = KafkaSettings {
@@ -379,16 +379,16 @@ mod tests {
         };
         let mut source = KafkaSource::new(&settings).expect("the settings are right");
         let wait = Duration::from_millis(300);
-        let mut told = 0;
+        let mut errors = 0;
         let until = Instant::now() + Duration::from_secs(60);
-        while told < 5 {
+        while errors < 5 {
             assert!(Instant::now() < until, "a client that reaches nobody says so");
             // So that there is more than one.
             std::thread::sleep(Duration::from_millis(300));
             let began = Instant::now();
             if source.next(1, wait).is_err() {
-                told += 1;
-                assert!(began.elapsed() >= wait, "told after {:?}", began.elapsed());
+                errors += 1;
+                assert!(began.elapsed() >= wait, "returned after {:?}", began.elapsed());
             }
         }
     }

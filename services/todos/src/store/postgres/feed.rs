@@ -62,13 +62,13 @@ impl PostgresFeed {
 
 impl Feed for PostgresFeed {
     fn next(&mut self, wait: Duration) -> Result<News, StoreError> {
-        if self.follower.said.is_some() {
+        if self.follower.reported.is_some() {
             self.link.wait(wait.min(LOOK));
         }
         let (follower, bytes_max) = (self.follower, self.bytes_max);
         let read = self.link.run(async |session| read(session, &follower, bytes_max).await);
         let (news, state) = read?;
-        self.follower.has_said(state, matches!(news, News::Everything(_)));
+        self.follower.note_reported(state, matches!(news, News::Everything(_)));
         Ok(news)
     }
 

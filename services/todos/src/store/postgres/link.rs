@@ -145,12 +145,12 @@ impl Failure {
     /// connection says so.
     fn is_other_schema(&self) -> bool {
         let Failure::Sql(error) = self else { return false };
-        let said = [
+        let codes = [
             SqlState::UNDEFINED_COLUMN,
             SqlState::UNDEFINED_TABLE,
             SqlState::FEATURE_NOT_SUPPORTED,
         ];
-        error.code().is_some_and(|code| said.contains(code))
+        error.code().is_some_and(|code| codes.contains(code))
     }
 
     /// Why the server will never take these values, if that is what it says: they are wrong in themselves,

@@ -8,7 +8,7 @@
 //! | `apply.rs` | a batch of commands, in one transaction |
 //! | `feed.rs` | what others have applied |
 //!
-//! A commit is durable when it is answered, unless the server was told otherwise (`synchronous_commit`).
+//! A commit is durable when it is answered, unless the server is set up otherwise (`synchronous_commit`).
 
 mod apply;
 mod feed;

@@ -40,7 +40,7 @@ CREATE TABLE todo_state (
 );
 INSERT INTO todo_state (version, horizon) VALUES (0, 0);
 
--- Todos that are gone, for instances that have not heard of it yet.
+-- Todos that are gone, for instances that have not learned of it yet.
 CREATE TABLE todo_tombstones (
     id uuid PRIMARY KEY,
     version bigint NOT NULL,
@@ -111,7 +111,7 @@ ALTER INDEX applied_commands_by_version RENAME TO applied_commands_by_batch;
 CREATE TABLE todo_versions (
     version bigint PRIMARY KEY,
     batch bigint NOT NULL,
-    -- Drawn by its transaction: it tells the version from the same one of another history.
+    -- Drawn by its transaction: it distinguishes the version from the same one of another history.
     stamp uuid NOT NULL,
     made_at timestamptz NOT NULL DEFAULT now()
 );

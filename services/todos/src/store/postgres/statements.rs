@@ -40,14 +40,14 @@ pub(super) struct Statements {
     pub(super) outcomes: Statement,
 }
 
-/// Where whoever applies tells that there is a new version.
+/// The channel on which the applier announces a new version.
 macro_rules! channel {
     () => {
         "highwater_todos"
     };
 }
 
-/// To be told of new versions.
+/// Subscribes to new versions.
 pub(super) const LISTEN: &str = concat!("LISTEN ", channel!());
 
 /// The columns of a todo, in the order that [`todo`] reads.

@@ -39,7 +39,7 @@ CREATE TABLE versions (version INTEGER NOT NULL) STRICT;
 INSERT INTO versions VALUES (0);
 ", "
 ALTER TABLE versions ADD COLUMN timeline INTEGER NOT NULL DEFAULT 0;
--- Commands of Kafka that were applied: offsets do not tell a topic from one that was made anew under its name.
+-- Commands of Kafka that were applied: offsets do not distinguish a topic from a recreated one of the same name.
 CREATE TABLE applied_commands (
     id BLOB PRIMARY KEY NOT NULL,
     -- NULL: done; empty: not found; else a dead letter, and why.
@@ -80,7 +80,7 @@ pub(super) fn migrate(transaction: &Transaction<'_>, path: &Path) -> Result<(), 
         .query_row("SELECT name FROM sqlite_schema LIMIT 1", [], |row| row.get(0))
         .optional()?;
     if application != APPLICATION_ID && (first.is_some() || application != 0) {
-        return Err(Refusal::Said(format!(
+        return Err(Refusal::Message(format!(
             "{path} was written by another program; give --data another directory"
         )));
     }
@@ -93,7 +93,7 @@ pub(super) fn migrate(transaction: &Transaction<'_>, path: &Path) -> Result<(), 
     )?;
     let (done, known) = (done as usize, MIGRATIONS.len());
     if done > known {
-        return Err(Refusal::Said(format!(
+        return Err(Refusal::Message(format!(
             "{path} has layout {done}, this version reads {known}; run the version that wrote it"
         )));
     }

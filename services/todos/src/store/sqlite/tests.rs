@@ -219,10 +219,10 @@ fn refuses_what_it_cannot_trust() {
     assert_eq!(loaded(&mut Sqlite::open(directory.path()).expect("sound again")).len(), 1000);
 }
 
-/// Purpose: a topic that is deleted and made anew counts from 0 again: its commands are new ones and are applied, while
+/// Purpose: a topic that is deleted and recreated counts from 0 again: its commands are new ones and are applied, while
 /// one that is delivered twice is applied once, wherever it stands. So it is with what is no command.
 #[test]
-fn a_topic_made_anew() {
+fn a_recreated_topic() {
     const TOPIC: &str = "kafka/topic";
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut store = Sqlite::open(directory.path()).expect("a new store");
@@ -236,15 +236,15 @@ fn a_topic_made_anew() {
     assert_eq!(store.apply(TOPIC, &first).expect("it works").dead, 1);
     let again = store.apply(TOPIC, &first).expect("it works");
     assert_eq!((again.repeated, again.dead, again.changes.todos.len()), (3, 0, 0));
-    let anew = [
+    let recreated = [
         at(0, Ok(create(2, "a", now + 2))),
         at(1, Ok(create(1, "a", now))),
-        at(2, Err(poison("anew"))),
+        at(2, Err(poison("second"))),
     ];
-    let applied = store.apply(TOPIC, &anew).expect("it works");
+    let applied = store.apply(TOPIC, &recreated).expect("it works");
     assert_eq!((applied.repeated, applied.dead), (1, 1));
     assert_eq!(loaded(&mut store).into_keys().collect::<Vec<_>>(), [Uuid::from_u128(2)]);
-    // Those that come weeks late, after their ids were removed, are told by their place.
+    // Those that come weeks late, after their ids were removed, are recognized by their place.
     store.connection.execute_batch("DELETE FROM applied_commands").expect("it works");
     let old = at(1, Ok(create(3, "a", now - 2 * COMMANDS_KEPT_US)));
     assert_eq!(store.apply(TOPIC, &[old]).expect("it works").repeated, 1);
