@@ -38,6 +38,11 @@ impl Frames {
         self.problem.get_or_insert_with(|| format!("GOAWAY {code}{words}"));
     }
 
+    /// A server allows so many streams at a time.
+    pub(crate) fn note_streams_max(&mut self, streams: u32) {
+        self.streams_max = Some(self.streams_max.map_or(streams, |max| max.min(streams)));
+    }
+
     pub(crate) fn reset(&mut self, code: ErrorCode) {
         self.problem.get_or_insert_with(|| format!("RST_STREAM {code}"));
     }

@@ -25,7 +25,7 @@ use highwater_sys::dial::{Arrival, Dial, Event, Failure};
 use super::frames::Closes;
 use super::upgrade::{self, Message};
 
-/// What a server of HTTP/1.1 says first.
+/// How a response of HTTP/1.1 begins.
 const HTTP_1: &[u8] = b"HTTP/1.";
 const WRONG_VERSION: &str = "the server answers in HTTP/1.1; leave out --http2, or name a port that speaks HTTP/2 without TLS";
 const NOT_OFFERED: &str = "the server takes no WebSockets over HTTP/2 (SETTINGS_ENABLE_CONNECT_PROTOCOL); leave out --http2";
@@ -36,7 +36,7 @@ struct Carrier {
     h2: Connection,
     is_connected: bool,
     /// Bytes have come.
-    is_heard: bool,
+    has_received: bool,
     /// The server's settings have come.
     is_settled: bool,
     /// It is in `unsent`.
@@ -125,7 +125,7 @@ impl<D: Dial> Tunnels<D> {
         list[id.index()] = Some(Carrier {
             h2: Connection::new(Config::default()),
             is_connected: false,
-            is_heard: false,
+            has_received: false,
             is_settled: false,
             is_queued: false,
             is_over: false,
@@ -326,7 +326,7 @@ impl Shared {
     ) {
         let Shared { carriers, table, .. } = self;
         let Some(Some(carrier)) = carriers.get_mut(index as usize) else { return };
-        if !std::mem::replace(&mut carrier.is_heard, true) && bytes.starts_with(HTTP_1) {
+        if !std::mem::replace(&mut carrier.has_received, true) && bytes.starts_with(HTTP_1) {
             return self.lose(index, WRONG_VERSION, on_event);
         }
         let Carrier { h2, streams, is_settled, .. } = carrier;

@@ -15,7 +15,7 @@ use super::super::wire::Happened;
 use super::Setup;
 use super::places::{Places, State};
 
-/// What a server of HTTP/1.1 says first.
+/// How a response of HTTP/1.1 begins.
 const HTTP_1: &[u8] = b"HTTP/1.";
 const WRONG_VERSION: &str = "the server answers in HTTP/1.1; leave out --http2, or name a port that speaks HTTP/2 without TLS";
 
@@ -23,7 +23,7 @@ struct Open {
     h2: Connection,
     is_connected: bool,
     /// Bytes have come.
-    is_heard: bool,
+    has_received: bool,
     /// It is in `unsent`.
     is_queued: bool,
     /// It has ended or broken a rule.
@@ -32,10 +32,87 @@ struct Open {
     is_roomy: bool,
     /// Its places.
     places: Vec<u32>,
-    /// Which place each open stream belongs to, by stream.
-    streams: Vec<(u32, u32)>,
+    streams: Streams,
     /// Places whose requests wait for a stream.
     waiting: VecDeque<u32>,
+}
+
+/// The open streams of a connection, in their order, and the place that each belongs to.
+#[derive(Default)]
+struct Streams(Vec<(u32, u32)>);
+
+impl Streams {
+    /// The index of a stream.
+    fn find(&self, stream: u32) -> Option<usize> {
+        self.0.binary_search_by_key(&stream, |(id, _)| *id).ok()
+    }
+
+    /// The place of a stream.
+    fn place(&self, stream: u32) -> Option<u32> {
+        self.find(stream).map(|at| self.0[at].1)
+    }
+
+    /// Removes a stream that has ended. Returns its place.
+    fn remove(&mut self, stream: u32) -> Option<u32> {
+        self.find(stream).map(|at| self.0.remove(at).1)
+    }
+}
+
+/// The state that the events of one delivery of bytes change.
+struct Delivery<'a> {
+    streams: &'a mut Streams,
+    places: &'a mut Places,
+    frames: &'a RefCell<Frames>,
+    arrival: Arrival,
+}
+
+impl Delivery<'_> {
+    fn handle(&mut self, event: Event<'_>, on_event: &mut impl FnMut(Happened<'_>)) {
+        match event {
+            Event::Status(id, status) => {
+                if let Some(place) = self.streams.place(id) {
+                    on_event(Happened::Status(ConnId(place), status));
+                }
+            }
+            Event::Field(id, name, value) => {
+                if let Some(place) = self.streams.place(id) {
+                    on_event(Happened::Field(ConnId(place), name, value));
+                }
+            }
+            Event::Content(id, piece) => {
+                if let Some(place) = self.streams.place(id) {
+                    on_event(Happened::Content(ConnId(place), piece));
+                }
+            }
+            Event::End(id, status) => {
+                if let Some(place) = self.streams.remove(id) {
+                    self.places.at(place).state = State::Idle;
+                    on_event(Happened::End(ConnId(place), status, self.arrival));
+                }
+            }
+            Event::Failed(id, failure) => {
+                if let Some(place) = self.streams.remove(id) {
+                    self.fail(place, failure);
+                }
+            }
+            Event::GoAway(code, debug) => self.frames.borrow_mut().go_away(code, debug),
+            Event::Trailer(..) | Event::Settings => {}
+        }
+    }
+
+    /// The stream of a place has ended without a whole answer.
+    fn fail(&mut self, place: u32, failure: Failure) {
+        match failure {
+            // It may be sent again, on another connection.
+            Failure::Unprocessed(ErrorCode::NO_ERROR) => {
+                self.places.at(place).state = State::Waiting;
+                return self.places.unassigned.push(place);
+            }
+            Failure::Reset(code) => self.frames.borrow_mut().reset(code),
+            _ => {}
+        }
+        self.places.lose(place, failure.into());
+    }
 }
 
 /// All connections of a client, by their index in the dialer.
@@ -73,12 +150,12 @@ impl Connections {
         self.list[index as usize] = Some(Open {
             h2: Connection::new(self.config),
             is_connected: false,
-            is_heard: false,
+            has_received: false,
             is_queued: false,
             is_over: false,
             is_roomy: true,
             places: Vec::new(),
-            streams: Vec::new(),
+            streams: Streams::default(),
             waiting: VecDeque::new(),
         });
         self.roomy.push(index);
@@ -124,7 +201,7 @@ impl Connections {
         open.waiting.retain(|waiting| *waiting != place);
         if let State::Open(stream) = state {
             open.h2.cancel(stream);
-            open.streams.retain(|(id, _)| *id != stream);
+            open.streams.remove(stream);
             self.queue(index);
         }
         self.unused.push(index);
@@ -154,7 +231,7 @@ impl Connections {
             let request = &place.request;
             let stream = open.h2.begin(request.is_head, &request.body, |add| request.each(add));
             place.state = State::Open(stream);
-            open.streams.push((stream, index));
+            open.streams.0.push((stream, index));
         }
         self.queue(index);
     }
@@ -210,59 +287,14 @@ impl Connections {
     ) {
         let frames = self.frames.clone();
         let Some(open) = self.at(index) else { return };
-        if !std::mem::replace(&mut open.is_heard, true) && bytes.starts_with(HTTP_1) {
+        if !std::mem::replace(&mut open.has_received, true) && bytes.starts_with(HTTP_1) {
             return self.ended(index, Outcome::Malformed(WRONG_VERSION), places);
         }
         let Open { h2, streams, .. } = open;
-        let place_of = |streams: &[(u32, u32)], id| {
-            let found = streams.binary_search_by_key(&id, |(stream, _)| *stream).ok();
-            found.map(|at| (at, ConnId(streams[at].1)))
-        };
-        let result = h2.receive(bytes, &mut |event| match event {
-            Event::Status(id, status) => {
-                if let Some((_, place)) = place_of(streams, id) {
-                    on_event(Happened::Status(place, status));
-                }
-            }
-            Event::Field(id, name, value) => {
-                if let Some((_, place)) = place_of(streams, id) {
-                    on_event(Happened::Field(place, name, value));
-                }
-            }
-            Event::Content(id, piece) => {
-                if let Some((_, place)) = place_of(streams, id) {
-                    on_event(Happened::Content(place, piece));
-                }
-            }
-            Event::End(id, status) => {
-                if let Some((at, place)) = place_of(streams, id) {
-                    streams.remove(at);
-                    places.at(place.0).state = State::Idle;
-                    on_event(Happened::End(place, status, arrival));
-                }
-            }
-            Event::Failed(id, failure) => {
-                if let Some((at, place)) = place_of(streams, id) {
-                    streams.remove(at);
-                    match failure {
-                        // It may be sent again, on another connection.
-                        Failure::Unprocessed(ErrorCode::NO_ERROR) => {
-                            places.at(place.0).state = State::Waiting;
-                            return places.homeless.push(place.0);
-                        }
-                        Failure::Reset(code) => frames.borrow_mut().reset(code),
-                        _ => {}
-                    }
-                    places.lose(place.0, failure.into());
-                }
-            }
-            Event::GoAway(code, debug) => frames.borrow_mut().go_away(code, debug),
-            Event::Trailer(..) | Event::Settings => {}
-        });
+        let mut delivery = Delivery { streams, places, frames: &frames, arrival };
+        let result = h2.receive(bytes, &mut |event| delivery.handle(event, on_event));
         if h2.streams_max() < u32::MAX {
-            let mut frames = frames.borrow_mut();
-            frames.streams_max =
-                Some(frames.streams_max.map_or(h2.streams_max(), |max| max.min(h2.streams_max())));
+            frames.borrow_mut().note_streams_max(h2.streams_max());
         }
         match result {
             Ok(()) if open.h2.is_leaving() => self.leaving(index, places),
@@ -275,7 +307,7 @@ impl Connections {
     /// After GOAWAY: requests that have no stream yet find another connection.
     fn leaving(&mut self, index: u32, places: &mut Places) {
         let Some(open) = self.at(index) else { return };
-        places.homeless.extend(open.waiting.drain(..));
+        places.unassigned.extend(open.waiting.drain(..));
         self.unused.push(index);
     }
 
@@ -283,7 +315,7 @@ impl Connections {
     pub(super) fn ended(&mut self, index: u32, outcome: Outcome, places: &mut Places) {
         let Some(open) = self.at(index) else { return };
         open.is_over = true;
-        open.streams.clear();
+        open.streams.0.clear();
         open.waiting.clear();
         for place in &open.places {
             places.lose(*place, outcome);
@@ -299,7 +331,7 @@ impl Connections {
         unused.retain(|index| {
             let open = self.at(*index);
             open.is_some_and(|open| {
-                let is_idle = open.streams.is_empty() && open.waiting.is_empty();
+                let is_idle = open.streams.0.is_empty() && open.waiting.is_empty();
                 let gives_up = closes || !open.is_connected;
                 open.is_over
                     || (gives_up && open.places.is_empty())

@@ -137,7 +137,7 @@ impl<D: Dial> Wire for Http2<D> {
                 connections.forget(id.0, places);
             }
         })?;
-        for place in std::mem::take(&mut self.places.homeless) {
+        for place in std::mem::take(&mut self.places.unassigned) {
             self.move_on(place);
         }
         self.connections.flush(&mut self.inner);

@@ -35,7 +35,7 @@ pub(super) struct Places {
     /// Those whose request has failed; to be reported.
     pub(super) lost: Vec<(u32, Outcome)>,
     /// Those whose request has to find another connection.
-    pub(super) homeless: Vec<u32>,
+    pub(super) unassigned: Vec<u32>,
 }
 
 impl Places {
@@ -53,7 +53,7 @@ impl Places {
         self.at(index).state = State::Free;
         self.ready.retain(|ready| *ready != index);
         self.lost.retain(|(lost, _)| *lost != index);
-        self.homeless.retain(|homeless| *homeless != index);
+        self.unassigned.retain(|unassigned| *unassigned != index);
         self.free.push(index);
     }
 
@@ -69,7 +69,7 @@ impl Places {
 
     /// The request of a place has failed, or its connection could not be made; but not a request that goes to another one.
     pub(super) fn lose(&mut self, index: u32, outcome: Outcome) {
-        if self.homeless.contains(&index) {
+        if self.unassigned.contains(&index) {
             return;
         }
         let place = self.at(index);
@@ -93,7 +93,7 @@ mod tests {
         for place in [moves, stays] {
             places.at(place).state = State::Waiting;
         }
-        places.homeless.push(moves);
+        places.unassigned.push(moves);
         for place in [moves, stays] {
             places.lose(place, Outcome::Truncated);
         }
