@@ -253,7 +253,7 @@ pub trait Driver {
     /// unread. This asks the kernel: use it only for work that may no longer be worth doing.
     fn is_hung_up(&mut self, id: ConnId) -> bool;
 
-    /// The peer's address, if there is one. This asks the kernel, unless [`Event::Accepted`] said it.
+    /// The peer's address, if there is one. This asks the kernel, unless [`Event::Accepted`] reported it.
     fn peer(&mut self, id: ConnId) -> Option<SocketAddr>;
 
     /// The clock that this driver's timeouts use. In the simulator it is part of the simulation.

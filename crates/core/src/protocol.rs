@@ -1,7 +1,7 @@
 //! What does a worker ask of the protocol of a connection, whichever it is?
 //!
 //! A [`Protocol`] turns the bytes of a connection into requests, and their answers into bytes. Each request with
-//! its answer takes place on a *stream*, and every word about one carries its [`StreamId`]. HTTP/1 has one
+//! its answer takes place on a *stream*, and every step and call about one carries its [`StreamId`]. HTTP/1 has one
 //! stream, whose requests follow each other; other protocols have many at a time.
 //!
 //! ```text
@@ -20,9 +20,9 @@
 //! * P2 After [`Next::Request`] and [`Begun::Request`] one reply is owed on that stream; after a `Reject`, too.
 //! * P3 [`Next::Wait`] means that nothing can be done before bytes come, output is taken, or a stream's method is
 //!   called. Until then `advance` is called again.
-//! * P4 A word about a stream that is over, or was reset, has no effect.
-//! * P5 What the peer must hold to, windows and their like, the protocol keeps to by itself: content that may
-//!   not be sent yet is kept, and sent as soon as it may.
+//! * P4 A call about a stream that is over, or was reset, has no effect.
+//! * P5 The protocol obeys the peer's limits, such as windows, by itself: it keeps content that may not be sent
+//!   yet, and sends it as soon as it may.
 
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -131,13 +131,13 @@ pub enum Expired {
     HalfClosedStream,
     /// A stream was reset, whose peer does not read its answer. The connection goes on.
     Stalled,
-    /// The connection was idle, or sent no request in time. The protocol has ended it, and told the peer.
+    /// The connection was idle, or sent no request in time. The protocol has ended it, and has notified the peer.
     Ended,
 }
 
-/// Why a protocol has ended a connection in its own words.
+/// Why a protocol has ended a connection with a message of its own, such as GOAWAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Farewell {
+pub enum CloseReason {
     /// The server drains, or wants no further requests on this connection.
     Drained,
     /// It was idle for too long, or has never sent a request.
@@ -160,7 +160,7 @@ pub struct Report {
     /// Streams refused as too many.
     pub refused: u32,
     /// The connection was ended.
-    pub farewell: Option<Farewell>,
+    pub close_reason: Option<CloseReason>,
 }
 
 impl Report {
@@ -168,7 +168,9 @@ impl Report {
     #[inline]
     pub fn take(&mut self) -> Option<Report> {
         match self {
-            Report { streams: 0, resets_in: 0, resets_out: 0, refused: 0, farewell: None } => None,
+            Report { streams: 0, resets_in: 0, resets_out: 0, refused: 0, close_reason: None } => {
+                None
+            }
             report => Some(core::mem::take(report)),
         }
     }
@@ -362,8 +364,8 @@ pub trait Stream {
     /// There is no memory for the body being collected: an error reply, the last one, is owed.
     fn refuse_body(&mut self);
 
-    /// The request waits for its turn, in the caller's hands: its peer has done its part, and a body that is not
-    /// whole is not read. Returns the body if it was collected.
+    /// The caller holds the request until its turn: the peer has sent all that is needed, and an incomplete body is
+    /// not read. Returns the body if it was collected.
     fn park(&mut self) -> Option<Bytes>;
 
     /// The turn of the parked request has come.
@@ -456,6 +458,6 @@ pub trait Stream {
     /// reset of the connection.
     fn reset(&mut self);
 
-    /// Whether the stream is over: no further word about it is needed. Never without streams.
+    /// Whether the stream is over, and needs no further calls. Never true in a protocol without streams.
     fn is_over(&self) -> bool;
 }

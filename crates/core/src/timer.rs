@@ -169,7 +169,7 @@ impl Wheel {
         Some((level, slot as usize, (above | u64::from(slot)) << shift))
     }
 
-    /// Hands out what is due at `target` and places the rest anew.
+    /// Hands out the tokens that are due at `target`, and puts the others into the list where they now belong.
     fn drain(&mut self, mut list: List, target: u64, on_due: &mut impl FnMut(u64)) {
         while let Some(index) = list {
             let entry = self.entries[index.0 as usize];

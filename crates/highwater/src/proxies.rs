@@ -3,7 +3,7 @@
 //! Proxies name the client that they pass a request on for in `X-Forwarded-For`, or in `Forwarded` (RFC 7239). Anybody can
 //! send these fields, so they count only in requests that come from a [trusted](TrustedProxies) address. Each proxy appends
 //! the address that it got the request from; so the client is the last one that is not itself a trusted proxy. Addresses
-//! before it were claimed by strangers, and are ignored.
+//! before it may be forged, and are ignored.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -257,7 +257,7 @@ mod tests {
             ("10.0.0.0/8", named, "nobody"),
             ("unix", "", "nobody"),
             ("unix", "X-Forwarded-For: unknown\r\n", "nobody"),
-            // Whoever asks from the machine of the proxy itself.
+            // A client on the machine of the proxy itself.
             ("unix,127.0.0.1", "X-Forwarded-For: 127.0.0.1\r\n", "127.0.0.1"),
             ("unix,10.0.0.0/8", "X-Forwarded-For: unknown, 10.0.0.5, 10.0.0.6\r\n", "10.0.0.6"),
             ("unix,10.0.0.0/8", "X-Forwarded-For: 10.0.0.5, unknown\r\n", "nobody"),

@@ -1,4 +1,4 @@
-//! Are two secrets the same? Told without telling where they differ.
+//! Are two secrets the same? The comparison does not reveal where they differ.
 
 /// Whether two secrets are the same, in a time that depends on the length of `given` only. For checks of passwords and keys:
 /// `==` ends at the first difference, and the time that it takes tells where that is.

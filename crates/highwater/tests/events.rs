@@ -169,7 +169,7 @@ fn a_future_that_stops_a_server_is_logged() {
     }
 }
 
-/// Purpose: whoever starts an application that describes itself is told where to read it.
+/// Purpose: the start of an application that describes itself logs where the description is.
 #[test]
 fn the_start_tells_where_the_documentation_is() {
     let _alone = collect();

@@ -235,7 +235,7 @@ on_each_transport! {
     }
 }
 
-/// Purpose: the same without shares, and with fields of a proxy that is not trusted: whoever asks most is served most, and
+/// Purpose: the same without shares, and with fields of a proxy that is not trusted: the client that asks most is served most, and
 /// the others are refused like everybody. So the tests above can fail.
 #[test]
 fn without_shares_all_are_refused_alike() {

@@ -131,7 +131,7 @@ on_each_transport! {
     }
 }
 
-/// Purpose: the same without shares: whoever connects most is served most. So the test above can fail.
+/// Purpose: the same without shares: the client that connects most is served most. So the test above can fail.
 #[test]
 fn without_shares_the_crowd_has_the_listen_queue() {
     let (served, held_back) = beside_a_crowd(TransportChoice::Epoll, Fair::Off, 6);

@@ -1,4 +1,4 @@
-//! Files that stay in memory and are sent from there without a copy: whoever asks, and however, gets exactly their bytes,
+//! Files that stay in memory and are sent from there without a copy: every client gets exactly their bytes, however it asks,
 //! in the state they were in when they were asked for.
 #![forbid(unsafe_code)]
 

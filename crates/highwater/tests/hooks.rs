@@ -23,9 +23,9 @@ fn alone() -> impl Drop {
 
 /// What has happened, in order.
 #[derive(Clone, Default)]
-struct Diary(Arc<Mutex<Vec<String>>>);
+struct EventLog(Arc<Mutex<Vec<String>>>);
 
-impl Diary {
+impl EventLog {
     fn lock(&self) -> MutexGuard<'_, Vec<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -33,10 +33,10 @@ impl Diary {
 
 /// A hook that notes something before it does something else.
 macro_rules! hook {
-    ($diary:expr, $what:literal, $body:expr) => {{
-        let diary = $diary.clone();
+    ($event_log:expr, $what:literal, $body:expr) => {{
+        let event_log = $event_log.clone();
         move || async move {
-            diary.lock().push($what.to_owned());
+            event_log.lock().push($what.to_owned());
             let body: Result<(), Error> = $body;
             body
         }
@@ -74,35 +74,35 @@ fn threads() -> Vec<String> {
 #[test]
 fn order() {
     let _alone = alone();
-    let diary = Diary::default();
+    let event_log = EventLog::default();
     let address = free();
     let listens = {
-        let diary = diary.clone();
+        let event_log = event_log.clone();
         move || async move {
-            diary.lock().push(format!("listens: {}", TcpStream::connect(address).is_ok()));
+            event_log.lock().push(format!("listens: {}", TcpStream::connect(address).is_ok()));
             Ok::<(), Error>(())
         }
     };
     let task = {
-        let diary = diary.clone();
+        let event_log = event_log.clone();
         move |draining: Draining| async move {
-            diary.lock().push("task begins".into());
+            event_log.lock().push("task begins".into());
             draining.begun().await;
             tokio::time::sleep(Duration::from_millis(50)).await;
-            diary.lock().push("task ends".into());
+            event_log.lock().push("task ends".into());
         }
     };
     let inner = Router::new()
-        .on_start("inner", hook!(diary, "inner start", Ok(())))
-        .on_stop("inner", hook!(diary, "inner stop", Ok(())));
+        .on_start("inner", hook!(event_log, "inner start", Ok(())))
+        .on_stop("inner", hook!(event_log, "inner stop", Ok(())));
     let router = Router::new()
         .get("/", || "OK")
         .nest("/inner", inner)
-        .on_start("first", hook!(diary, "first start", Ok(())))
-        .on_stop("first", hook!(diary, "first stop", Ok(())))
+        .on_start("first", hook!(event_log, "first start", Ok(())))
+        .on_stop("first", hook!(event_log, "first stop", Ok(())))
         .background("task", task)
         .on_start("second", listens)
-        .on_stop("second", hook!(diary, "second stop", Ok(())));
+        .on_stop("second", hook!(event_log, "second stop", Ok(())));
     let config = ServerConfig { listen: vec![address.into()], ..config() };
     let mut running = start(router, config).expect("it starts");
     let answer =
@@ -120,9 +120,9 @@ fn order() {
         "second stop",
         "first stop",
     ];
-    assert_eq!(*diary.lock(), expected);
+    assert_eq!(*event_log.lock(), expected);
     running.stop().expect("there is nothing left to do");
-    assert_eq!(diary.lock().len(), expected.len(), "each hook runs once");
+    assert_eq!(event_log.lock().len(), expected.len(), "each hook runs once");
 }
 
 /// Purpose: a start hook that fails, panics or takes too long ends the start with a sentence that names it; hooks behind it do not
@@ -139,7 +139,7 @@ fn starts_that_fail() {
             "the start hook `migrations` takes longer than 20ms; give it more time with `Router::on_start_within`",
         ),
     ] {
-        let diary = Diary::default();
+        let event_log = EventLog::default();
         let fails = move || async move {
             match kind {
                 "error" => Err(Error::other("the table is locked")),
@@ -148,17 +148,17 @@ fn starts_that_fail() {
             }
         };
         let router = Router::new()
-            .on_stop("opened before", hook!(diary, "closed", Ok(())))
+            .on_stop("opened before", hook!(event_log, "closed", Ok(())))
             .on_start_within(quick, "migrations", fails)
-            .on_stop("opened later", hook!(diary, "not opened", Ok(())))
-            .on_start("later", hook!(diary, "later", Ok(())))
+            .on_stop("opened later", hook!(event_log, "not opened", Ok(())))
+            .on_start("later", hook!(event_log, "later", Ok(())))
             .background("task", |_| pending());
         let address = free();
         let error = start(router, ServerConfig { listen: vec![address.into()], ..config() });
         let error = error.expect_err(kind);
         assert!(matches!(error, ServerError::Hook(_)));
         assert_eq!((error.to_string(), format!("{error:?}")), (sentence.into(), sentence.into()));
-        assert_eq!(*diary.lock(), ["closed"], "{kind}");
+        assert_eq!(*event_log.lock(), ["closed"], "{kind}");
         assert!(TcpStream::connect(address).is_err(), "{kind}: it listens");
     }
 }
@@ -169,30 +169,34 @@ fn a_taken_port_closes_what_was_opened() {
     let _alone = alone();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("it is bound");
-    let diary = Diary::default();
+    let event_log = EventLog::default();
     let router = Router::new()
-        .on_start("pool", hook!(diary, "opened", Ok(())))
-        .on_stop("pool", hook!(diary, "closed", Ok(())));
+        .on_start("pool", hook!(event_log, "opened", Ok(())))
+        .on_stop("pool", hook!(event_log, "closed", Ok(())));
     let error = start(router, ServerConfig { listen: vec![address.into()], ..config() });
     assert!(matches!(error, Err(ServerError::Bind(..))));
-    assert_eq!(*diary.lock(), ["opened", "closed"]);
+    assert_eq!(*event_log.lock(), ["opened", "closed"]);
 }
 
 /// Purpose: a stop hook that fails, panics or hangs keeps no other from running, and the end is bounded.
 #[test]
 fn stops_that_fail() {
     let _alone = alone();
-    let diary = Diary::default();
+    let event_log = EventLog::default();
     let router = Router::new()
-        .on_stop("last", hook!(diary, "last", Ok(())))
-        .on_stop("fails", hook!(diary, "fails", Err(Error::other("on demand"))))
-        .on_stop("panics", hook!(diary, "panics", panics()))
-        .on_stop_within(Duration::from_millis(20), "hangs", hook!(diary, "hangs", pending().await));
+        .on_stop("last", hook!(event_log, "last", Ok(())))
+        .on_stop("fails", hook!(event_log, "fails", Err(Error::other("on demand"))))
+        .on_stop("panics", hook!(event_log, "panics", panics()))
+        .on_stop_within(
+            Duration::from_millis(20),
+            "hangs",
+            hook!(event_log, "hangs", pending().await),
+        );
     let mut running = start(router, config()).expect("it starts");
     let begun = Instant::now();
     running.stop().expect("it has served");
     assert!(begun.elapsed() < HOOK_TIME_MAX, "{:?}", begun.elapsed());
-    assert_eq!(*diary.lock(), ["hangs", "panics", "fails", "last"]);
+    assert_eq!(*event_log.lock(), ["hangs", "panics", "fails", "last"]);
 }
 
 /// Purpose: the drain waits for tasks until its end, as for requests; one that panics ends alone, and a server without a drain
@@ -200,14 +204,14 @@ fn stops_that_fail() {
 #[test]
 fn tasks_and_the_drain() {
     let _alone = alone();
-    struct Dropped(Diary);
+    struct Dropped(EventLog);
     impl Drop for Dropped {
         fn drop(&mut self) {
             self.0.lock().push("dropped".into());
         }
     }
-    let diary = Diary::default();
-    let endless = Dropped(diary.clone());
+    let event_log = EventLog::default();
+    let endless = Dropped(event_log.clone());
     let router = Router::new()
         .get("/", || "OK")
         .background("panics", |_| async { panic!("on demand") })
@@ -216,7 +220,7 @@ fn tasks_and_the_drain() {
             let _endless = endless;
             pending().await
         })
-        .on_stop("after", hook!(diary, "after", Ok(())));
+        .on_stop("after", hook!(event_log, "after", Ok(())));
     let drain_timeout = Duration::from_millis(200);
     let mut running = start(router, ServerConfig { drain_timeout, ..config() }).expect("it starts");
     let address = running.address();
@@ -226,18 +230,18 @@ fn tasks_and_the_drain() {
     let begun = Instant::now();
     running.stop().expect("it has served");
     assert!(begun.elapsed() >= drain_timeout && begun.elapsed() < HANG, "{:?}", begun.elapsed());
-    assert_eq!(*diary.lock(), ["dropped", "after"]);
+    assert_eq!(*event_log.lock(), ["dropped", "after"]);
 
-    let diary = Diary::default();
+    let event_log = EventLog::default();
     let router = Router::new()
         .background("endless", |_| pending())
-        .on_stop("after", hook!(diary, "after", Ok(())));
+        .on_stop("after", hook!(event_log, "after", Ok(())));
     let running =
         start(router, ServerConfig { drain_timeout: HANG, ..config() }).expect("it starts");
     let begun = Instant::now();
     drop(running);
     assert!(begun.elapsed() < HANG / 2, "{:?}", begun.elapsed());
-    assert_eq!(*diary.lock(), ["after"]);
+    assert_eq!(*event_log.lock(), ["after"]);
 }
 
 /// Purpose: hooks may block in the pool of their runtime and spawn tasks that live on; an application without hooks has no thread
@@ -249,8 +253,8 @@ fn a_runtime_of_their_own() {
     assert_eq!(threads(), Vec::<String>::new());
     drop(running);
 
-    let diary = Diary::default();
-    let (again, ends) = (diary.clone(), diary.clone());
+    let event_log = EventLog::default();
+    let (again, ends) = (event_log.clone(), event_log.clone());
     let spawns = move || async move {
         let read = tokio::task::spawn_blocking(|| std::fs::read_to_string("/proc/self/comm"));
         assert!(!read.await.expect("it does not panic")?.is_empty());
@@ -269,5 +273,5 @@ fn a_runtime_of_their_own() {
         Ok::<(), Error>(())
     });
     start(router, config()).expect("it starts").stop().expect("it has served");
-    assert_eq!(*diary.lock(), ["later", "stopped"]);
+    assert_eq!(*event_log.lock(), ["later", "stopped"]);
 }

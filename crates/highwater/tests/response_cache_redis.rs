@@ -223,7 +223,7 @@ fn instances_share_answers() {
     assert!(redis.key().contains("\n/"), "one key: {}", redis.key());
 }
 
-/// Purpose: after its lifetime an answer is given as long as somebody else renews it, and renewed by whoever comes when nobody
+/// Purpose: after its lifetime an answer is given as long as another request renews it, and renewed by the next request when none
 /// does; Redis removes it at the end of both times.
 #[test]
 fn stale_answers_are_renewed_by_one() {
@@ -371,7 +371,7 @@ fn redis_is_killed() {
         kept(&client);
         assert_eq!(lines(Level::INFO, "back"), times as usize + 1);
         redis.kill();
-        // The connection ends; whoever asks before that is counted as well.
+        // The connection ends; requests before that are counted as well.
         eventually("no kept answers", || !is_kept(&client.get("/")));
     }
     eventually("the third line", || lines(Level::WARN, "unavailable") == 3);

@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind};
 use crate::log::{Health, Log};
 use crate::mark::{self, Mark};
 use crate::options::Options;
-use crate::queue::{Door, Entry, Intake, poisoned};
+use crate::queue::{Entry, Intake, Shared, poisoned};
 use crate::receipt::Committed;
 use crate::segment::{Segment, file_name};
 use crate::storage::{File, Storage};
@@ -41,7 +41,7 @@ pub(crate) struct Committer {
     pub(crate) storage: Arc<dyn Storage>,
     options: Options,
     pub(crate) log: Arc<Log>,
-    door: Arc<Door>,
+    shared: Arc<Shared>,
     intake: Intake,
     pub(crate) retention: crate::retention::Keeper,
     written: Mark,
@@ -90,15 +90,15 @@ impl Committer {
         storage: Arc<dyn Storage>,
         options: Options,
         log: Arc<Log>,
-        door: Arc<Door>,
+        shared: Arc<Shared>,
         (retention, written): (crate::retention::Keeper, Mark),
         found: &crate::look::Found,
     ) -> Committer {
         Committer {
             storage,
-            intake: Intake::new(Arc::clone(&door)),
+            intake: Intake::new(Arc::clone(&shared)),
             options,
-            door,
+            shared,
             retention,
             written,
             begun: None,
@@ -209,7 +209,7 @@ impl Committer {
             if attempt == ATTEMPTS_MAX {
                 self.is_poisoned = true;
                 self.is_full = false;
-                self.door.poison();
+                self.shared.poison();
                 self.log.set_health(Health::Poisoned(error.clone()));
                 return Err(error);
             }
@@ -219,7 +219,7 @@ impl Committer {
     fn unhealthy(&mut self, error: Error) -> Error {
         if error.kind() == ErrorKind::Full {
             self.is_full = true;
-            self.door.set_full(true);
+            self.shared.set_full(true);
             self.log.set_health(Health::Full(error.clone()));
         }
         error
@@ -227,7 +227,7 @@ impl Committer {
 
     fn set_serving(&mut self) {
         if std::mem::take(&mut self.is_full) {
-            self.door.set_full(false);
+            self.shared.set_full(false);
         }
         self.log.set_health(Health::Serving);
     }

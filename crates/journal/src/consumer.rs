@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::error::{Error, ErrorKind};
 use crate::log::Log;
 use crate::position::Slots;
-use crate::queue::Door;
+use crate::queue::Shared;
 use crate::reader::Reader;
 use crate::storage::Storage;
 
@@ -25,7 +25,7 @@ pub const CONSUMER_NAME_MAX: usize = 64;
 pub struct Consumer {
     name: String,
     consumers: Arc<Consumers>,
-    door: Arc<Door>,
+    shared: Arc<Shared>,
     log: Arc<Log>,
 }
 
@@ -66,7 +66,7 @@ impl Consumer {
             })?;
         }
         // Some segments may be removable now.
-        self.door.ring();
+        self.shared.wake();
         Ok(())
     }
 }
@@ -140,7 +140,7 @@ impl Consumers {
         name: &str,
         first: u64,
         log: &Arc<Log>,
-        door: &Arc<Door>,
+        shared: &Arc<Shared>,
     ) -> Result<Consumer, Error> {
         check_name(name)?;
         let mut all = self.lock();
@@ -157,7 +157,7 @@ impl Consumers {
         Ok(Consumer {
             name: name.to_owned(),
             consumers: Arc::clone(self),
-            door: Arc::clone(door),
+            shared: Arc::clone(shared),
             log: Arc::clone(log),
         })
     }

@@ -16,7 +16,7 @@ use crate::log::{Health, Log, Stat};
 use crate::look::{Found, look};
 use crate::mark::{self, Mark};
 use crate::options::Options;
-use crate::queue::{Door, Producer};
+use crate::queue::{Producer, Shared};
 use crate::reader::Reader;
 use crate::retention::Keeper;
 use crate::segment::Segment;
@@ -32,7 +32,7 @@ const RETENTION_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Journal {
     storage: Arc<dyn Storage>,
     log: Arc<Log>,
-    door: Arc<Door>,
+    shared: Arc<Shared>,
     consumers: Arc<Consumers>,
     recovery: Recovery,
     thread: Option<JoinHandle<()>>,
@@ -69,10 +69,10 @@ impl Journal {
     /// If an option is out of its range, a file is of a later version, or the disk gives an error.
     pub fn open(storage: impl Storage, options: Options) -> Result<Journal, Error> {
         let (mut journal, mut committer) = Journal::open_idle(Arc::new(storage), options)?;
-        let door = Arc::clone(&journal.door);
+        let shared = Arc::clone(&journal.shared);
         let run = move || {
-            door.here();
-            run(&mut committer, &door);
+            shared.register_thread();
+            run(&mut committer, &shared);
             committer.finish();
         };
         let thread = std::thread::Builder::new().name("journal".into()).spawn(run);
@@ -102,14 +102,15 @@ impl Journal {
         recovery.report = report.clone();
         let segments = std::mem::take(&mut found.segments);
         let log = Log::new(segments, &recovery.report);
-        let door = Arc::new(Door::new(&options));
+        let shared = Arc::new(Shared::new(&options));
         let floor = Mark::open(&*storage, mark::FLOOR, log.begins_at()).map_err(failed)?;
         let written = Mark::open(&*storage, mark::WRITTEN, 0).map_err(failed)?;
         let keeper = Keeper::new(options.retention, Arc::clone(&consumers), floor);
-        let (log_, door_) = (Arc::clone(&log), Arc::clone(&door));
+        let (log_, shared_) = (Arc::clone(&log), Arc::clone(&shared));
         let marked = (keeper, written);
-        let committer = Committer::new(Arc::clone(&storage), options, log_, door_, marked, &found);
-        Ok((Journal { storage, log, door, consumers, recovery, thread: None }, committer))
+        let committer =
+            Committer::new(Arc::clone(&storage), options, log_, shared_, marked, &found);
+        Ok((Journal { storage, log, shared, consumers, recovery, thread: None }, committer))
     }
 
     /// What opening found and repaired. If its text is not empty, it belongs in the operator's log.
@@ -123,7 +124,7 @@ impl Journal {
     ///
     /// [`ErrorKind::TooMany`] if there are `producers_max` of them.
     pub fn producer(&self) -> Result<Producer, Error> {
-        self.door.producer()
+        self.shared.producer()
     }
 
     /// Reads from the record `offset` on. If retention has removed it, the reader reports that first.
@@ -143,7 +144,7 @@ impl Journal {
     /// If there are `consumers_max` of them, the name is not `[a-z0-9_-]{1,64}`, or the disk gives an
     /// error.
     pub fn consumer(&self, name: &str) -> Result<Consumer, Error> {
-        self.consumers.consumer(name, self.log.begins_at(), &self.log, &self.door)
+        self.consumers.consumer(name, self.log.begins_at(), &self.log, &self.shared)
     }
 
     /// The consumer `name`. A new one begins after the last existing record. It touches the disk, and so blocks.
@@ -152,7 +153,7 @@ impl Journal {
     ///
     /// As for [`consumer`](Journal::consumer).
     pub fn consumer_from_end(&self, name: &str) -> Result<Consumer, Error> {
-        self.consumers.consumer(name, self.log.next_offset(), &self.log, &self.door)
+        self.consumers.consumer(name, self.log.next_offset(), &self.log, &self.shared)
     }
 
     /// From now on, retention removes records whether or not consumers have read them, as without
@@ -160,7 +161,7 @@ impl Journal {
     /// until they know whether any consumer needs the records.
     pub fn release_unread(&self) {
         self.consumers.ignore();
-        self.door.ring();
+        self.shared.wake();
     }
 
     /// Forgets the consumer `name`: its position is removed, and no records are kept for it any more.
@@ -170,7 +171,7 @@ impl Journal {
     /// If the disk reports an error: the consumer may then reappear after the next opening.
     pub fn forget_consumer(&self, name: &str) -> Result<(), Error> {
         self.consumers.forget(name)?;
-        self.door.ring();
+        self.shared.wake();
         Ok(())
     }
 
@@ -204,7 +205,7 @@ impl Journal {
     }
 
     fn end(&mut self) {
-        self.door.close();
+        self.shared.close();
         if let Some(thread) = self.thread.take() {
             // If it panicked, its receipts have reported that.
             let _ = thread.join();
@@ -219,17 +220,17 @@ impl Drop for Journal {
 }
 
 /// Runs turns until the journal is closed and nothing waits.
-fn run(committer: &mut Committer, door: &Door) {
+fn run(committer: &mut Committer, shared: &Shared) {
     loop {
         if committer.turn() == Turn::Worked {
             continue;
         }
-        door.lie_down();
+        shared.announce_sleep();
         if committer.turn() == Turn::Worked {
-            door.get_up();
+            shared.end_sleep();
             continue;
         }
-        if door.is_closed() {
+        if shared.is_closed() {
             return;
         }
         if committer.looks_at_age() {
@@ -237,7 +238,7 @@ fn run(committer: &mut Committer, door: &Door) {
         } else {
             std::thread::park();
         }
-        door.get_up();
+        shared.end_sleep();
     }
 }
 

@@ -22,7 +22,7 @@ use crate::receipt::{Answer, Receipt};
 pub struct Producer {
     queue: SyncSender<Entry>,
     bytes: Arc<AtomicUsize>,
-    door: Arc<Door>,
+    shared: Arc<Shared>,
 }
 
 /// A batch that was not accepted, and why.
@@ -50,7 +50,7 @@ pub(crate) struct Entry {
 
 /// What producers and the committing thread share.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Shared {
     /// One of `OPEN`, `POISONED`, `CLOSED`.
     state: AtomicU8,
     asleep: AtomicBool,
@@ -58,7 +58,7 @@ pub(crate) struct Door {
     is_full: AtomicBool,
     thread: OnceLock<Thread>,
     /// Producers that the committing thread has not seen yet. `None`: it has ended.
-    newcomers: Mutex<Option<Vec<Queue>>>,
+    new_producers: Mutex<Option<Vec<Queue>>>,
     producers: AtomicUsize,
     producers_max: usize,
     batch_bytes_max: usize,
@@ -93,14 +93,14 @@ impl Producer {
         }
         let bytes = batch.bytes();
         let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if waiting + bytes > self.door.queue_bytes_max {
+        if waiting + bytes > self.shared.queue_bytes_max {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(Refused { error: self.busy(), batch });
         }
         let (answer, receipt) = Receipt::pair();
         match self.queue.try_send(Entry { batch, answer }) {
             Ok(()) => {
-                self.door.ring();
+                self.shared.wake();
                 Ok(receipt)
             }
             Err(refused) => {
@@ -116,16 +116,16 @@ impl Producer {
 
     /// Whether the last records found no room: on the disk, or within `bytes_max`.
     pub fn is_full(&self) -> bool {
-        self.door.is_full.load(Ordering::Relaxed)
+        self.shared.is_full.load(Ordering::Relaxed)
     }
 
     fn may_append(&self, bytes: usize) -> Result<(), Error> {
-        match self.door.state.load(Ordering::Relaxed) {
+        match self.shared.state.load(Ordering::Relaxed) {
             OPEN => {}
             POISONED => return Err(poisoned()),
             _ => return Err(closed()),
         }
-        let max = self.door.batch_bytes_max;
+        let max = self.shared.batch_bytes_max;
         if bytes > max {
             let text = format!("a batch of {bytes} bytes; batch_bytes_max is {max}");
             return Err(Error::new(ErrorKind::TooLarge, text));
@@ -134,7 +134,7 @@ impl Producer {
     }
 
     fn busy(&self) -> Error {
-        let (batches, bytes) = (self.door.queue_batches_max, self.door.queue_bytes_max);
+        let (batches, bytes) = (self.shared.queue_batches_max, self.shared.queue_bytes_max);
         let text = format!(
             "the disk is behind: queue_batches_max ({batches}) or queue_bytes_max ({bytes}) is reached"
         );
@@ -151,14 +151,14 @@ pub(crate) fn poisoned() -> Error {
     Error::new(ErrorKind::Poisoned, text)
 }
 
-impl Door {
-    pub(crate) fn new(options: &Options) -> Door {
-        Door {
+impl Shared {
+    pub(crate) fn new(options: &Options) -> Shared {
+        Shared {
             state: AtomicU8::new(OPEN),
             asleep: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
             thread: OnceLock::new(),
-            newcomers: Mutex::new(Some(Vec::new())),
+            new_producers: Mutex::new(Some(Vec::new())),
             producers: AtomicUsize::new(0),
             producers_max: options.producers_max,
             batch_bytes_max: options.batch_bytes_max,
@@ -167,7 +167,7 @@ impl Door {
         }
     }
 
-    pub(crate) fn producer(self: &Arc<Door>) -> Result<Producer, Error> {
+    pub(crate) fn producer(self: &Arc<Shared>) -> Result<Producer, Error> {
         let max = self.producers_max;
         let one_more = |count| (count < max).then_some(count + 1);
         if self.producers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
@@ -178,16 +178,16 @@ impl Door {
         let (queue, entries) = sync_channel(self.queue_batches_max);
         let bytes = Arc::<AtomicUsize>::default();
         let newcomer = Queue { entries, bytes: Arc::clone(&bytes), head: None };
-        self.newcomers().as_mut().ok_or_else(closed)?.push(newcomer);
-        Ok(Producer { queue, bytes, door: Arc::clone(self) })
+        self.new_producers().as_mut().ok_or_else(closed)?.push(newcomer);
+        Ok(Producer { queue, bytes, shared: Arc::clone(self) })
     }
 
-    fn newcomers(&self) -> MutexGuard<'_, Option<Vec<Queue>>> {
-        self.newcomers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn new_producers(&self) -> MutexGuard<'_, Option<Vec<Queue>>> {
+        self.new_producers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Wakes the committing thread if it sleeps.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed)
             && self.asleep.swap(false, Ordering::Relaxed)
@@ -198,17 +198,17 @@ impl Door {
     }
 
     /// Registers the calling thread as the one to wake.
-    pub(crate) fn here(&self) {
+    pub(crate) fn register_thread(&self) {
         let _ = self.thread.set(std::thread::current());
     }
 
     /// Announces that the thread is about to sleep. It must check the queues once more before it does.
-    pub(crate) fn lie_down(&self) {
+    pub(crate) fn announce_sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    pub(crate) fn get_up(&self) {
+    pub(crate) fn end_sleep(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
@@ -222,7 +222,7 @@ impl Door {
 
     pub(crate) fn close(&self) {
         self.state.store(CLOSED, Ordering::SeqCst);
-        self.ring();
+        self.wake();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -233,21 +233,21 @@ impl Door {
 /// The committing thread's end of all producers.
 #[derive(Debug)]
 pub(crate) struct Intake {
-    door: Arc<Door>,
+    shared: Arc<Shared>,
     queues: Vec<Queue>,
     /// The producer whose turn is first.
     first: usize,
 }
 
 impl Intake {
-    pub(crate) fn new(door: Arc<Door>) -> Intake {
-        Intake { door, queues: Vec::new(), first: 0 }
+    pub(crate) fn new(shared: Arc<Shared>) -> Intake {
+        Intake { shared, queues: Vec::new(), first: 0 }
     }
 
     /// Moves waiting batches into `group`, up to `bytes_max`, or one batch if it alone is larger.
     pub(crate) fn gather(&mut self, group: &mut Vec<Entry>, bytes_max: usize) {
-        if let Some(newcomers) = self.door.newcomers().as_mut() {
-            self.queues.append(newcomers);
+        if let Some(new_producers) = self.shared.new_producers().as_mut() {
+            self.queues.append(new_producers);
         }
         let mut bytes = 0;
         let count = self.queues.len();
@@ -275,11 +275,11 @@ impl Intake {
 
     /// Forgets dropped producers with empty queues.
     fn leave(&mut self) {
-        let door = &self.door;
+        let shared = &self.shared;
         self.queues.retain_mut(|queue| {
             let gone = queue.is_gone();
             if gone {
-                door.producers.fetch_sub(1, Ordering::Relaxed);
+                shared.producers.fetch_sub(1, Ordering::Relaxed);
             }
             !gone
         });
@@ -290,9 +290,9 @@ impl Intake {
 /// However the committing thread ends, waiting batches are answered, and no more are accepted.
 impl Drop for Intake {
     fn drop(&mut self) {
-        self.door.state.store(CLOSED, Ordering::SeqCst);
-        let newcomers = self.door.newcomers().take();
-        drop(newcomers);
+        self.shared.state.store(CLOSED, Ordering::SeqCst);
+        let new_producers = self.shared.new_producers().take();
+        drop(new_producers);
     }
 }
 
@@ -336,9 +336,9 @@ mod tests {
         batch
     }
 
-    fn door(options: &Options) -> (Arc<Door>, Intake) {
-        let door = Arc::new(Door::new(options));
-        (Arc::clone(&door), Intake::new(door))
+    fn shared(options: &Options) -> (Arc<Shared>, Intake) {
+        let shared = Arc::new(Shared::new(options));
+        (Arc::clone(&shared), Intake::new(shared))
     }
 
     fn kind(result: Result<Receipt, Refused>) -> Option<ErrorKind> {
@@ -358,8 +358,8 @@ mod tests {
                 queue_bytes_max: bytes,
                 ..Options::default()
             };
-            let (door, mut intake) = door(&options);
-            let producer = door.producer().expect("there is none yet");
+            let (shared, mut intake) = shared(&options);
+            let producer = shared.producer().expect("there is none yet");
             let receipts: Vec<_> = (0..taken).map(|_| producer.append(batch(8))).collect();
             assert!(receipts.iter().all(Result::is_ok));
             assert_eq!(kind(producer.append(batch(8))), Some(ErrorKind::Busy), "{batches} {bytes}");
@@ -375,8 +375,8 @@ mod tests {
     #[test]
     fn batches_are_bounded() {
         let options = Options { batch_bytes_max: batch(64).bytes(), ..Options::default() };
-        let (door, _intake) = door(&options);
-        let producer = door.producer().expect("there is none yet");
+        let (shared, _intake) = shared(&options);
+        let producer = shared.producer().expect("there is none yet");
         for (body, refused) in [(63, None), (64, None), (65, Some(ErrorKind::TooLarge))] {
             assert_eq!(kind(producer.append(batch(body))), refused, "{body}");
         }
@@ -388,21 +388,21 @@ mod tests {
     #[test]
     fn producers_are_bounded() {
         let options = Options { producers_max: 2, ..Options::default() };
-        let (door, mut intake) = door(&options);
-        let first = door.producer().expect("one of two");
-        let _second = door.producer().expect("two of two");
-        let error = door.producer().expect_err("a third");
+        let (shared, mut intake) = shared(&options);
+        let first = shared.producer().expect("one of two");
+        let _second = shared.producer().expect("two of two");
+        let error = shared.producer().expect_err("a third");
         assert_eq!(error.kind(), ErrorKind::TooMany);
         drop(first);
         intake.gather(&mut Vec::new(), 1);
-        assert!(door.producer().is_ok());
+        assert!(shared.producer().is_ok());
     }
 
     /// Purpose: one busy producer must not starve another, and each one's order is kept.
     #[test]
     fn producers_take_turns() {
-        let (door, mut intake) = door(&Options::default());
-        let producers = [(); 3].map(|()| door.producer().expect("there are few"));
+        let (shared, mut intake) = shared(&Options::default());
+        let producers = [(); 3].map(|()| shared.producer().expect("there are few"));
         let mut receipts = Vec::new();
         for (index, producer) in producers.iter().enumerate() {
             for body in 0..4 {
@@ -433,14 +433,14 @@ mod tests {
     /// Purpose: a batch handed over just as the journal ends still gets its answer.
     #[test]
     fn what_is_left_behind_is_answered() {
-        let (door, intake) = door(&Options::default());
-        let producer = door.producer().expect("there is none yet");
+        let (shared, intake) = shared(&Options::default());
+        let producer = shared.producer().expect("there is none yet");
         let receipt = producer.append(batch(1)).expect("there is room");
         // The committing thread has never seen this producer.
         drop(intake);
         let error = receipt.answer().expect("it is resolved").expect_err("nothing is durable");
         assert_eq!(error.kind(), ErrorKind::Closed);
         assert_eq!(kind(producer.append(batch(1))), Some(ErrorKind::Closed));
-        assert_eq!(door.producer().expect_err("it has ended").kind(), ErrorKind::Closed);
+        assert_eq!(shared.producer().expect_err("it has ended").kind(), ErrorKind::Closed);
     }
 }

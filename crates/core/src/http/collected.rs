@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-/// Grows piece by piece; once it is whole, whoever wants to keep it shares it instead of copying it.
+/// Grows piece by piece. Once it is whole, it can be kept without a copy: its memory is shared.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     growing: Vec<u8>,

@@ -22,7 +22,7 @@ pub(crate) enum Upgrade {
 }
 
 impl Upgrade {
-    /// That of a request which may have a valid field `Upgrade`.
+    /// [`Upgrade::Field`] for a request that may have a valid `Upgrade` field.
     #[inline]
     pub(crate) fn by_field(has_field: bool) -> Self {
         if has_field { Upgrade::Field } else { Upgrade::None }
@@ -52,7 +52,7 @@ pub struct Head<'a> {
 }
 
 impl Default for Head<'_> {
-    /// One that says nothing, to be written over.
+    /// An empty head, to be overwritten.
     #[inline]
     fn default() -> Self {
         Head {

@@ -9,14 +9,14 @@ use vector::Block;
 #[cfg(not(target_feature = "sse2"))]
 use words::Block;
 
-/// Where the first byte from `from` on is that is neither a letter nor `-`: mostly that is where the name of a field ends.
+/// The index of the first byte from `from` on that is neither a letter nor `-`: usually the end of a field name.
 /// 0 with fewer than sixteen bytes in all.
 #[inline(always)]
 pub(crate) fn letters_end(bytes: &[u8], from: usize) -> usize {
     first(bytes, from, not_of_names, |_| true)
 }
 
-/// Where the first control character from `from` on is, the tab among them: mostly that is where the value of a field ends.
+/// The index of the first control character (a tab is one) from `from` on: usually the end of a field value.
 /// 0 with fewer than sixteen bytes in all.
 #[inline(always)]
 pub(crate) fn text_end(bytes: &[u8], from: usize) -> usize {
@@ -91,7 +91,7 @@ pub(crate) fn path_end(target: &[u8]) -> Option<usize> {
     (at < target.len()).then_some(at)
 }
 
-/// What few names of fields have: neither letters nor `-`.
+/// Bytes that are neither letters nor `-`: few field names contain any.
 #[inline(always)]
 fn not_of_names(block: Block) -> u32 {
     !(letters(block) | block.equal(b'-'))

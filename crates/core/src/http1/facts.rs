@@ -22,7 +22,7 @@ fn is_name(name: &[u8], lower: &[u8]) -> bool {
         && name.last_chunk().map(eight) == lower.last_chunk().map(eight)
 }
 
-/// The first letter of the one name of that length which is of interest; 0 if none is.
+/// The first letter of the only relevant field name of that length; 0 if there is none.
 static FIRST: [u8; 19] = {
     let mut table = [0; 19];
     table[4] = b'h';

@@ -48,7 +48,7 @@ pub struct Connection {
     /// The peer waits for a 100 before it sends the body.
     pub(super) continue_owed: bool,
     pub(super) body_paused: bool,
-    /// The current request waits for its turn, in its worker's hands.
+    /// The worker holds the current request until its turn.
     pub(super) parked: bool,
     pub(super) draining: bool,
     /// Some bytes of the next head have arrived.

@@ -50,7 +50,7 @@ impl Block {
 mod tests {
     use super::*;
 
-    /// Purpose: both bounds hold at the limit and one above it, and the next block begins anew.
+    /// Purpose: both bounds hold at the limit and one above it, and the next block is counted from zero.
     #[test]
     fn bounds() {
         let code = |result: Result<(), Error>| result.map_err(|error| error.code);

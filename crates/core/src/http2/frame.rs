@@ -96,8 +96,8 @@ pub enum Frame<'a> {
         is_whole: bool,
         /// Nothing but CONTINUATION follows on its stream.
         is_last: bool,
-        /// The stream that it is said to depend on. A stream that depends on itself is an error in RFC 7540; RFC 9113
-        /// has no priorities.
+        /// The stream that it depends on, by the priorities of RFC 7540, where a stream that depends on itself is an
+        /// error. RFC 9113 has no such priorities.
         depends_on: Option<u32>,
     },
     /// A priority, which RFC 9113 deprecates.

@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(limit.on_sample(now, &dropped), 15, "what was dropped was late");
     }
 
-    /// Purpose: it starts where it is told to, and does not fall below the bound that is given.
+    /// Purpose: it starts at the given limit, and does not fall below the given bound.
     #[test]
     fn bounds_can_be_given() {
         let mut limit = Aimd::new(1000, Duration::from_millis(10)).starting_at(256, 50);

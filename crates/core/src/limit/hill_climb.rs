@@ -186,7 +186,7 @@ mod tests {
         // More than 10 % below is a drop, and becomes the peak: the same rate again is stable.
         let limits = play(&mut climber, &mut now, &[8_990, 8_990, 8_990, 8_990]);
         assert_eq!(limits[..3], [800, 800, 800]);
-        // A new peak starts the count anew.
+        // A new peak restarts the count.
         let limits = play(&mut climber, &mut now, &[20_000, 20_000, 20_000, 20_000]);
         assert_eq!(limits[3] - limits[2], 100);
     }

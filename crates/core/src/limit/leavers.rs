@@ -37,7 +37,7 @@ const WEIGHT: u32 = 8;
 /// Compares the waits of requests that are started with the waits of those whose clients leave.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Leavers {
-    /// How long the request that was started last had waited: whoever waits for as long is next.
+    /// How long the request that was started last had waited: a request that has waited for as long is next.
     turn: Duration,
     /// The mean wait of those who left recently just before their turn; `None` if nobody did.
     wait: Option<Duration>,

@@ -28,7 +28,7 @@
 //!
 //! **Memory.** A client whose finish is not after the virtual time needs no slot: a newcomer would
 //! get the same start. So slots are needed only for clients that were served in this round or wait. There are
-//! [`SLOTS`]; when no slot is free for a newcomer, it is a *stranger*, and all strangers have one share together.
+//! [`SLOTS`]; a newcomer that finds no free slot is in the *overflow* group, whose clients have one share together.
 //!
 //! It never reads a clock and never looks at requests; it does not know what a client is, only a number for
 //! each.
@@ -43,11 +43,11 @@ use alloc::vec::Vec;
 /// `many_addresses_keep_nobody_out` notices a wrong value.
 pub const SLOTS: usize = 1024;
 
-/// A client's account is in one of so many slots, which are in two cache lines. With fewer, a newcomer is taken
-/// for a stranger sooner.
+/// A client's account is in one of so many slots, which are in two cache lines. With fewer, a newcomer is put
+/// into the overflow group sooner.
 const WAYS: usize = 8;
 
-/// A client's number: never 0, which stands for all strangers. From a hash that clients cannot foresee.
+/// A client's number: never 0, which stands for the overflow group. From a hash that clients cannot foresee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(core::num::NonZeroU64);
 
@@ -68,13 +68,13 @@ pub struct Place {
     pub is_ahead: bool,
     /// What its client was charged, in nanoseconds.
     cost: u64,
-    /// Who was charged; `None` for the strangers.
+    /// Who was charged; `None` for the overflow group.
     client: Option<ClientKey>,
 }
 
 impl Place {
     /// Whether its client has no account of its own.
-    pub fn is_strangers(&self) -> bool {
+    pub fn is_overflow(&self) -> bool {
         self.client.is_none()
     }
 }
@@ -90,8 +90,8 @@ struct Slot {
 pub struct Shares {
     /// Empty until the first request.
     slots: Vec<Slot>,
-    /// The finish of all strangers.
-    strangers: u64,
+    /// The finish of the overflow group.
+    overflow: u64,
     now: u64,
     /// The latest finish of all.
     latest: u64,
@@ -117,7 +117,7 @@ impl Shares {
         let slot = client.and_then(|client| Some((client, self.slot_for(client)?)));
         let (client, finish) = match slot {
             Some((client, slot)) => (Some(client), &mut slot.finish),
-            None => (None, &mut self.strangers),
+            None => (None, &mut self.overflow),
         };
         let start = least.max(*finish);
         let end = start.saturating_add(cost);
@@ -144,7 +144,7 @@ impl Shares {
 
     fn charge(&mut self, place: &Place, actual: u64) {
         let finish = match place.client {
-            None => Some(&mut self.strangers),
+            None => Some(&mut self.overflow),
             Some(client) => self.slots.get_mut(set_of(client)).and_then(|set| {
                 let mut slots = set.iter_mut();
                 slots.find(|slot| slot.client == client.0.get()).map(|slot| &mut slot.finish)

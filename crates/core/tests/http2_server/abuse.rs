@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use highwater_core::http::Limits;
 use highwater_core::http2::{PREFACE, Setting, encode};
-use highwater_core::protocol::{Farewell, Protocol as _};
+use highwater_core::protocol::{CloseReason, Protocol as _};
 
 use crate::scene::Scene;
 
@@ -45,7 +45,7 @@ fn rapid_reset() {
     assert_eq!(taken, burst);
     assert!(ends_with(&scene, CALM), "{:?}", scene.seen);
     let report = scene.server.take_report().expect("there was something");
-    assert_eq!(report.farewell, Some(Farewell::Error(CALM)));
+    assert_eq!(report.close_reason, Some(CloseReason::Error(CALM)));
     assert_eq!(report.resets_in, burst + 1);
     assert_eq!(scene.handled.iter().filter(|line| line.starts_with("reset")).count() as u32, burst);
 }

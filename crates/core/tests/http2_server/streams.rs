@@ -5,7 +5,7 @@ use std::time::Duration;
 use highwater_core::http::{FieldWriter as _, Limits, Payload};
 use highwater_core::http2::Setting;
 use highwater_core::http2::server::FieldBlock;
-use highwater_core::protocol::{Expired, Farewell, Protocol as _, Stream as _, StreamId};
+use highwater_core::protocol::{CloseReason, Expired, Protocol as _, Stream as _, StreamId};
 
 use crate::scene::{BODY_MAX, Scene};
 
@@ -325,8 +325,8 @@ fn idle() {
     assert_eq!(scene.pass(limits.header_timeout - Duration::from_nanos(1)), Expired::Early);
     assert_eq!(scene.pass(Duration::from_nanos(1)), Expired::Ended);
     assert_eq!(scene.seen, ["GOAWAY 0 NO_ERROR", "closed"]);
-    let farewell = scene.server.take_report().and_then(|report| report.farewell);
-    assert_eq!(farewell, Some(Farewell::Idle));
+    let close_reason = scene.server.take_report().and_then(|report| report.close_reason);
+    assert_eq!(close_reason, Some(CloseReason::Idle));
 
     let mut scene = Scene::open();
     scene.get(1, "/");

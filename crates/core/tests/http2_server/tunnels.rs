@@ -286,7 +286,7 @@ fn half_closed_is_bounded() {
     assert!(scene.seen.is_empty(), "the stream is closed for the peer");
 }
 
-/// Purpose: when the peer's connection ends, a tunnel that only the peer had to end is broken for whoever reads it.
+/// Purpose: when the peer's connection ends, a tunnel that only the peer had to end fails for its reader.
 #[test]
 fn the_end_of_the_connection_breaks_a_half_closed_one() {
     let mut scene = open();

@@ -1,6 +1,6 @@
 //! Who is a client, where each gets its share?
 //!
-//! The address of the peer: an IPv4 address, or the first 64 bits of an IPv6 address, since whoever has one such
+//! The address of the peer: an IPv4 address, or the first 64 bits of an IPv6 address, since a client that has one such
 //! address usually has all of that network (RFC 6177). Clients are compared by a hash with a secret of the
 //! process's own, so nobody can choose addresses that share an account with somebody else's. All peers of Unix sockets
 //! are one client, unless they are trusted proxies: then those that they name.
@@ -44,7 +44,7 @@ impl Clients {
         Some(self.of(self.proxies.client(peer, head)))
     }
 
-    /// The secret by which clients are told apart.
+    /// The secret by which clients are distinguished.
     pub(crate) fn secret(&self) -> &RandomState {
         &self.secret
     }

@@ -1,7 +1,7 @@
 //! How much of a worker's time have handshakes for certain?
 //!
-//! A handshake costs as much as dozens of requests. Whoever floods a server with handshakes must not end the service of
-//! those who are connected, so handshakes wait behind requests. But those who are connected must not keep everybody else
+//! A handshake costs as much as dozens of requests. A client that floods a server with handshakes must not end the service of
+//! those that are connected, so handshakes wait behind requests. But those that are connected must not keep everybody else
 //! out either, and one connection with enough streams could: so a tenth of the time is for handshakes. As long as they
 //! ask for less, they wait among the requests.
 //!

@@ -120,7 +120,7 @@ pub(crate) struct AdmissionSettings {
     pub(crate) gate: GateChoice,
     pub(crate) gate_refusal: GateRefusal,
     pub(crate) refuse: Refuse,
-    /// Clients with shares are told apart by their addresses.
+    /// Clients with shares are distinguished by their addresses.
     pub(crate) shares_addresses: bool,
     pub(crate) connection_limit: Option<u32>,
     pub(crate) limiter: Option<Limiter>,
@@ -172,7 +172,7 @@ impl AdmissionSettings {
         }
     }
 
-    /// Whether the gate gives each source of connections its share. A limit that counts work is exact, whoever has it.
+    /// Whether the gate gives each source of connections its share. A limit that counts work is exact for any mix of sources.
     pub(super) fn shares_connections(&self) -> bool {
         self.shares_addresses && self.counts() == Counts::Time
     }

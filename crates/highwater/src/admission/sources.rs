@@ -6,7 +6,7 @@
 //!
 //! Sources share [`BUCKETS`] counts by a hash with a secret. Each bucket knows the source that most of its connections
 //! came from (R. S. Boyer and J. S. Moore, *MJRTY: A Fast Majority Vote Algorithm*), which is the one to hold back if the
-//! bucket's rate is above the level. The memory is fixed, 16 KiB per worker, whoever connects.
+//! bucket's rate is above the level. The memory is fixed, 16 KiB per worker, for any number of sources.
 //!
 //! Never here: waiting. If the controller reads the counts just then, a connection goes uncounted.
 

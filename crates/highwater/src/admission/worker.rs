@@ -454,9 +454,9 @@ impl<T> WorkerAdmission<T> {
         metrics.queue.target_nanos.set(target);
         if now >= self.accounts_due || stood != stands {
             self.accounts_due = now + ACCOUNTS_INTERVAL;
-            let (accounts, strangers) = self.queue.accounts();
+            let (accounts, overflow) = self.queue.accounts();
             metrics.queue.accounts.set(if stands { accounts as u64 } else { 0 });
-            metrics.queue.strangers.set(strangers);
+            metrics.queue.overflow.set(overflow);
         }
         metrics.queue.stands.set(u64::from(stands));
         let is_long = self.standing.is_long();

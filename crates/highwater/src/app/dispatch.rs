@@ -192,7 +192,7 @@ impl App {
         })
     }
 
-    /// Whether clients are told that they can send an extended CONNECT (RFC 8441 §3).
+    /// Whether the server announces that clients can send an extended CONNECT (RFC 8441 §3).
     pub(crate) fn takes_connect(&self) -> bool {
         self.shared.takes_connect
     }

@@ -84,7 +84,7 @@ impl Response {
 pub struct BodyPieces {
     source: Source,
     trailers: Trailers,
-    /// What the content ends with, until it is told.
+    /// The signal that ends the content, until it is passed on.
     draining: Option<Arc<OnceLock<Draining>>>,
 }
 

@@ -35,7 +35,7 @@ pub(super) async fn offload(
         // The waiting task's waker may be application code.
         if promise.is_awaited() {
             let result = job.run();
-            // First, so that the log has the cause of a failure when its client hears of it.
+            // First, so that the log has the cause of a failure when its client receives the answer.
             app.report_panics(Some(target), sent_id.as_deref());
             let _ = guarded(|| promise.keep(result));
         }

@@ -24,14 +24,14 @@ impl Personal {
         Personal { is_noted: Arc::default(), since: Instant::now() }
     }
 
-    /// Says so, if a layer watches the request with these extensions.
+    /// Notes it, if a layer watches the request with these extensions.
     pub(super) fn note(extensions: &Extensions) {
         if let Some(Personal { is_noted, .. }) = extensions.get() {
             is_noted.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether it was said.
+    /// Whether it was noted.
     pub(crate) fn is_set(&self) -> bool {
         self.is_noted.load(Ordering::Relaxed)
     }

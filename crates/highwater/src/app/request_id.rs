@@ -34,7 +34,7 @@ pub(crate) fn restart(seed: u64) {
 
 /// A new id. 64 random bits: in a thousand million of them, two are equal with a chance of 3 %.
 pub(super) fn fresh() -> String {
-    // A thread that is about to end has no source any more; its panics have no client to tell.
+    // A thread that is about to end has no source any more; its panics concern no client.
     let number = SOURCE.try_with(|source| source.borrow_mut().next_u64()).unwrap_or_default();
     format!("{number:016x}")
 }

@@ -1,6 +1,6 @@
 //! Opens files below a root, and says in which state they are.
 //!
-//! The root is looked up anew each time, so that a deployment may replace it, or a link to it, while the server runs. Below
+//! The root is looked up again each time, so that a deployment may replace it, or a link to it, while the server runs. Below
 //! it the kernel follows links only while they stay there (`openat2` with `RESOLVE_BENEATH`). Where that call is not
 //! available, no link is followed.
 

@@ -57,7 +57,7 @@ impl RequestIdLayer {
         self
     }
 
-    /// Uses the id of any client: only for a server that strangers cannot reach.
+    /// Uses the id of any client: only for a server that untrusted clients cannot reach.
     pub fn sent_by_anybody(mut self) -> Self {
         self.ids = RequestIds::SentByAnybody;
         self

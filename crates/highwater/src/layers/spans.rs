@@ -7,7 +7,7 @@ use tracing::{Span, field, info_span};
 
 use crate::app::{Layer, Next, OwnedRequest, Request, Response};
 
-/// Puts a span of `tracing` around each handler and the layers within this one, so that their events can be told apart by
+/// Puts a span of `tracing` around each handler and the layers within this one, so that their events can be distinguished by
 /// request: level INFO, target `highwater::request`, name `request`.
 ///
 /// The fields have the names of OpenTelemetry's conventions: `http.request.method`, `url.path`, `http.route`, and, once it is

@@ -66,7 +66,7 @@ pub(crate) struct QueueState {
     pub(crate) passed_on: Tally,
     /// Clients with an account of their own; requests of clients without one, so far.
     pub(crate) accounts: Tally,
-    pub(crate) strangers: Tally,
+    pub(crate) overflow: Tally,
 }
 
 /// One worker's counters. Only that worker writes them; any thread may read.

@@ -61,7 +61,7 @@ pub(super) const NAMES: [&str; 59] = [
     "highwater_refuses",
     "highwater_share_connections_refused_total",
     "highwater_share_accounts",
-    "highwater_share_strangers_total",
+    "highwater_share_overflow_total",
     "highwater_gate_info",
     "highwater_limiter_info",
     "http_uptime_seconds",
@@ -324,8 +324,8 @@ fn scaling(page: &mut Page, server: &Server, scaling: &Scaling) {
     let accounts = server.sum(|worker| &worker.queue.accounts);
     page.single("highwater_share_accounts", help, Kind::Gauge, accounts);
     let help = "Requests whose clients found no account free, and divided one share with all such clients.";
-    let strangers = server.sum(|worker| &worker.queue.strangers);
-    page.single("highwater_share_strangers_total", help, Kind::Counter, strangers);
+    let overflow = server.sum(|worker| &worker.queue.overflow);
+    page.single("highwater_share_overflow_total", help, Kind::Counter, overflow);
     let help = "CPU time spent on refusing connections and requests: estimated from counts and a cost per kind, \
                 which was measured on another machine.";
     let name = "http_shed_cpu_seconds_total";

@@ -18,7 +18,7 @@ pub struct Signals {
     /// Whether demand has exceeded this server's capacity, and it has not been calm since.
     pub needs_scaleout: bool,
     /// How long `demand_ratio` has been below 0.9, where a server can stay, in seconds; 0 while it is not.
-    /// Counted anew when `needs_scaleout` rises.
+    /// Reset when `needs_scaleout` rises.
     pub calm_seconds: f64,
     /// How much of the scarcest resource is used, the workers' time or the places under the limit,
     /// 0 to 1.

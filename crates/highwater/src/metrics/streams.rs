@@ -1,6 +1,6 @@
 //! What happened on the streams of HTTP/2 connections, and why were these ended?
 
-use highwater_core::protocol::{Farewell, Report};
+use highwater_core::protocol::{CloseReason, Report};
 
 use super::Server;
 use super::exposition::{Kind, Page};
@@ -28,7 +28,7 @@ const RESETS: [&str; 3] = ["client", "server", "refused"];
 pub(crate) struct StreamCounts {
     opened: Tally,
     resets: [Tally; RESETS.len()],
-    farewells: [Tally; REASONS.len()],
+    goaways: [Tally; REASONS.len()],
 }
 
 impl StreamCounts {
@@ -38,19 +38,19 @@ impl StreamCounts {
         self.opened.add(report.streams.into());
         let resets = [report.resets_in, report.resets_out, report.refused];
         self.resets.iter().zip(resets).for_each(|(tally, count)| tally.add(count.into()));
-        if let Some(farewell) = report.farewell {
-            self.farewells[reason(farewell)].add(1);
+        if let Some(close_reason) = report.close_reason {
+            self.goaways[reason(close_reason)].add(1);
         }
     }
 }
 
 /// The place of its label.
-fn reason(farewell: Farewell) -> usize {
-    let label = match farewell {
-        Farewell::Drained => "drain",
-        Farewell::Idle => "idle",
-        Farewell::Foreign => "not_http2",
-        Farewell::Error(name) => name,
+fn reason(close_reason: CloseReason) -> usize {
+    let label = match close_reason {
+        CloseReason::Drained => "drain",
+        CloseReason::Idle => "idle",
+        CloseReason::Foreign => "not_http2",
+        CloseReason::Error(name) => name,
     };
     let place = REASONS.iter().position(|reason| reason.eq_ignore_ascii_case(label));
     place.unwrap_or(REASONS.len() - 1)
@@ -70,7 +70,7 @@ pub(super) fn write(page: &mut Page, server: &Server) {
     let help = "HTTP/2 connections that the server ended with GOAWAY, by reason.";
     let mut family = page.family("http_goaways_total", help, Kind::Counter);
     for (place, reason) in REASONS.iter().enumerate() {
-        let count = server.sum(|worker| &worker.streams.farewells[place]);
+        let count = server.sum(|worker| &worker.streams.goaways[place]);
         family.sample(&[("reason", reason)], count);
     }
 }
@@ -82,9 +82,9 @@ mod tests {
     /// Purpose: every reason has its own label, and a code without one is counted nevertheless.
     #[test]
     fn reasons() {
-        let named = |farewell| REASONS[reason(farewell)];
-        assert_eq!(named(Farewell::Drained), "drain");
-        assert_eq!(named(Farewell::Error("ENHANCE_YOUR_CALM")), "enhance_your_calm");
-        assert_eq!(named(Farewell::Error("unknown")), "other");
+        let named = |close_reason| REASONS[reason(close_reason)];
+        assert_eq!(named(CloseReason::Drained), "drain");
+        assert_eq!(named(CloseReason::Error("ENHANCE_YOUR_CALM")), "enhance_your_calm");
+        assert_eq!(named(CloseReason::Error("unknown")), "other");
     }
 }

@@ -180,8 +180,8 @@ fn the_page_says_what_was_counted() {
     assert_eq!(page.value("http_request_duration_seconds_sum", &[users]), 0.000_24);
 }
 
-/// Purpose: if a worker had to take another transport than the one chosen, the page counts it there, and whoever reads only
-/// the choice reads it as well.
+/// Purpose: if a worker had to take another transport than the one chosen, the page counts it there, and the reason of
+/// the choice names it.
 #[test]
 fn a_worker_over_another_transport_counts_there() {
     let metrics = Metrics::new();

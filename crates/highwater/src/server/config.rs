@@ -312,7 +312,7 @@ const fn at_most(count: usize) -> NonZeroUsize {
 }
 
 impl ServerConfig {
-    /// Checks that the listeners do not stand in each other's way.
+    /// Checks that no two listeners exclude each other.
     ///
     /// # Errors
     /// Which address is a mistake, and what to write instead.

@@ -130,7 +130,7 @@ impl std::error::Error for ServerError {}
 
 /// What to do about an error that other code reports, without the address.
 fn remedy(error: &io::Error) -> &'static str {
-    // The text of the standard library, which has nothing else to know it by.
+    // Recognized by its text: the standard library gives this error no kind of its own.
     if error.to_string() == "invalid socket address" {
         return "; use an IP address and a port, such as 127.0.0.1:8080";
     }

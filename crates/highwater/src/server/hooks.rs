@@ -87,7 +87,7 @@ impl Hooks {
             Some(Ok(())) => Ok(Some(hooks)),
             Some(Err(reason)) => Err(ServerError::Hook(reason).into()),
             None => {
-                hooks.finish = None; // Nothing hears it.
+                hooks.finish = None; // Nothing receives it.
                 Err(NotStarted::Failed(ServerError::Hook(
                     "a start hook blocks its thread, and does not return; run what blocks in \
                      `tokio::task::spawn_blocking`"
@@ -97,7 +97,7 @@ impl Hooks {
         }
     }
 
-    /// What their thread tells of the start; `None` if that takes longer than `time_max`.
+    /// The outcome of the start, from their thread; `None` if that takes longer than `time_max`.
     fn outcome(
         &self,
         time_max: Duration,
@@ -124,7 +124,7 @@ impl Hooks {
         let _ = self.tasks.waker.set(waker.clone());
     }
 
-    /// Tells the tasks of the drain.
+    /// Notifies the tasks of the drain.
     pub(super) fn drain(&self) {
         self.draining.begin();
     }
@@ -194,7 +194,7 @@ impl Life {
 
     /// The start is over.
     fn report(&self, outcome: Result<(), String>) {
-        let _ = self.started.send(outcome); // An error: whoever waits is gone.
+        let _ = self.started.send(outcome); // An error: nothing waits for it any more.
         self.waker.wake();
     }
 
@@ -220,7 +220,7 @@ impl Life {
         self.tasks.left.store(tasks.len(), SeqCst);
         let tasks: Vec<_> = tasks.into_iter().map(|task| self.begin(task)).collect();
         self.report(Ok(()));
-        let _ = finished.await; // An error: whoever waits is gone.
+        let _ = finished.await; // An error: the server is gone.
         for Begun { name, body, watched } in tasks {
             if !watched.is_finished() {
                 tracing::warn!(

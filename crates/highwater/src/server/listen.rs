@@ -364,7 +364,7 @@ fn patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
 mod tests {
     use super::*;
 
-    /// What is said where the second of two addresses on one port is taken.
+    /// The message if the second of two addresses on one port is taken.
     fn message(first: &str, second: &str, is_metrics: bool) -> String {
         let address = |ip: &str, port: u16| -> SocketAddr {
             SocketAddr::new(ip.parse().expect("an address"), port)
@@ -387,7 +387,7 @@ mod tests {
         error.to_string().replace(&format!(":{port}"), ":P")
     }
 
-    /// Purpose: where a server stands in its own way, the message names its listener, not another process, which nobody
+    /// Purpose: if two addresses of one server exclude each other, the message names its own listener, not another process, which nobody
     /// would find.
     #[test]
     fn own_listeners_are_named() {

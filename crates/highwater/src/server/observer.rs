@@ -13,7 +13,7 @@ use super::port;
 use super::routes;
 use super::threads::{Watch, WorkerThread, Workers};
 use super::transport::Kind;
-use super::worker::{RoomPolicy, WorkerConfig};
+use super::worker::{Eviction, WorkerConfig};
 use crate::app::{App, EndpointInfo, WorkerInfo};
 use crate::metrics::{Metrics, Readiness};
 
@@ -53,7 +53,7 @@ impl Observer {
                 limits: port::limits(),
                 connections_max: port::connections_max(),
                 metrics: own.worker(0),
-                room_policy: RoomPolicy::Oldest,
+                eviction_policy: Eviction::Oldest,
                 per_client: None,
                 ..WorkerConfig::new(app, config)
             },

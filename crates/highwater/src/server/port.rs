@@ -18,7 +18,7 @@ use crate::metrics::{Metrics, Readiness};
 
 /// Most connections to the metrics port, and at most this fraction of the descriptors: connections that stay
 /// open here must not take descriptors from the main port. Beyond the limit a new connection is served, and
-/// the oldest one is reset: see `worker/room.rs`.
+/// the oldest one is reset: see `worker/eviction.rs`.
 const CONNECTIONS_MAX: u64 = 256;
 const DESCRIPTOR_SHARE: u64 = 16;
 const CONNECTIONS_MIN: u64 = 8;

@@ -52,7 +52,7 @@ impl Server {
         let ask = || is_asked.set(true);
         let has_files = tls.as_ref().is_some_and(Prepared::has_files);
         let ends = Ends { reload: has_files.then_some(&ask), ..ends };
-        // Whoever comes before they are done is refused, and tries again or elsewhere.
+        // A client that connects before they are done is refused, and tries again or elsewhere.
         let hooks = Hooks::start(hooks, ends)?;
         // All of them before anything accepts: if one cannot be bound, nobody has been let in at another.
         let listeners = listen(listener, &config, capacity.workers, tls.is_some())?;
@@ -87,7 +87,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Tells the metrics what is served, where, and how.
+    /// Gives the metrics what is served, where, and how.
     fn describe(&self, listeners: &Listeners) {
         let Plan { app, metrics, capacity, .. } = self;
         metrics.begin(&endpoint_names(app), capacity.workers);

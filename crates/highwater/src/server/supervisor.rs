@@ -1,4 +1,4 @@
-//! What is the service manager told about the server?
+//! Which states of the server are reported to the service manager?
 //!
 //! `READY=1` when every worker accepts, and `STOPPING=1` when the drain begins, as `sd_notify(3)` says: datagrams to the
 //! socket that `NOTIFY_SOCKET` names. So `Type=notify` units start what depends on the server only when it serves. And

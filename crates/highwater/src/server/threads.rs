@@ -112,7 +112,7 @@ struct Member {
     thread: JoinHandle<()>,
 }
 
-/// What a worker's thread says of itself.
+/// What a worker's thread reports.
 #[derive(Default)]
 struct Report {
     /// Once it accepts.

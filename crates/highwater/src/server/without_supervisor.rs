@@ -1,4 +1,4 @@
-//! What is the service manager told about the server? Nothing: only on Linux is there a service manager that listens.
+//! Which states of the server are reported to the service manager? None: only Linux has a service manager that expects them.
 
 /// Every worker accepts.
 pub(super) const READY: &str = "READY=1\n";

@@ -29,8 +29,8 @@ impl Watch {
         }
     }
 
-    /// The worker has said farewell on a sealed connection: as its last bytes, or because it closes.
-    pub(super) fn check_farewell(
+    /// The worker has sent the closing message of a sealed connection: as its last bytes, or because it closes.
+    pub(super) fn check_closing_message(
         &self,
         link: &Link,
         requests: &[Request],

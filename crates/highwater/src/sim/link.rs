@@ -66,7 +66,7 @@ pub(crate) struct Facts {
     /// A send was in flight then.
     pub(crate) close_cut_send: bool,
     /// The worker's last send was the closing message of a sealed connection alone: as if it had closed.
-    pub(crate) farewell_at: Option<Instant>,
+    pub(crate) closing_message_at: Option<Instant>,
 }
 
 impl Facts {
@@ -153,7 +153,7 @@ impl Link {
 
     /// Whether the worker serves it and nothing has decided its end yet.
     pub(crate) fn is_live(&self) -> bool {
-        let is_ending = self.closing.is_some() || self.facts.farewell_at.is_some();
+        let is_ending = self.closing.is_some() || self.facts.closing_message_at.is_some();
         matches!(self.stage, Stage::Open(_)) && !is_ending
     }
 
@@ -280,8 +280,8 @@ impl Link {
 
     /// Whether the worker has given its last command.
     pub(super) fn is_settled(&self) -> bool {
-        let Facts { close, farewell_at, last, .. } = &self.facts;
-        close.is_some() || farewell_at.is_some() || matches!(last, Some((Then::Close, _)))
+        let Facts { close, closing_message_at, last, .. } = &self.facts;
+        close.is_some() || closing_message_at.is_some() || matches!(last, Some((Then::Close, _)))
     }
 
     pub(super) fn read(&mut self, reading: Reading, late: usize) {
@@ -397,7 +397,7 @@ impl Link {
 
     /// The worker commands to send `output`: what is in it for the client, and whether it is only a closing message.
     pub(super) fn note_command(&mut self, output: &Output, then: Then, now: Instant) {
-        let mut is_farewell = false;
+        let mut is_closing_message = false;
         match &mut self.sealed {
             None => {
                 self.facts.sent.extend_from_slice(&output.bytes);
@@ -407,14 +407,14 @@ impl Link {
                 assert!(output.tail.is_empty(), "sealed: something is shared with the kernel");
                 let (plain, answers) = peer.command(&output.bytes, then != Then::Keep);
                 self.facts.sent.extend_from_slice(&plain);
-                is_farewell = plain.is_empty() && then == Then::Close;
+                is_closing_message = plain.is_empty() && then == Then::Close;
                 if answers {
                     self.begin_protocol(now);
                 }
             }
         }
-        match is_farewell {
-            true => self.facts.farewell_at = Some(now),
+        match is_closing_message {
+            true => self.facts.closing_message_at = Some(now),
             false => self.facts.last = (then != Then::Keep).then_some((then, now)),
         }
         self.facts.progress_at = now;
@@ -444,8 +444,8 @@ impl Link {
     pub(super) fn end_send(&mut self, now: Instant) -> Option<Vec<u8>> {
         let complete = |send: &mut Sending| send.taken == send.output.len();
         let Sending { output, then, .. } = self.send.take_if(complete)?;
-        // A farewell is not part of an answer: a connection that was idle before it still is.
-        if self.facts.farewell_at.is_none() {
+        // The closing message is not part of an answer: a connection that was idle before it still is.
+        if self.facts.closing_message_at.is_none() {
             self.facts.sent_at = now;
         }
         match then {

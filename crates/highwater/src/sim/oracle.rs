@@ -146,29 +146,29 @@ fn check_answer(
 fn check_raw(client: &Client, ending: &Ending<'_>) -> Result<(), String> {
     let Some(raw) = client.reader.raw() else { return Ok(()) };
     let at = client.reader.answers().len() - 1;
-    let Wanted { raw: wanted, endless, farewell, .. } = &client.requests[at].wanted;
+    let Wanted { raw: wanted, endless, drain_close, .. } = &client.requests[at].wanted;
     let Some(wanted) = wanted else {
         return Err("the protocol was switched unasked".into());
     };
     if *endless {
         return Ok(()); // Its client leaves in the middle of it.
     }
-    let says_farewell = ending.was_drained && ends_with(raw, wanted, farewell);
-    if !wanted.starts_with(raw) && !says_farewell {
+    let ends_drained = ending.was_drained && ends_with(raw, wanted, drain_close);
+    if !wanted.starts_with(raw) && !ends_drained {
         return Err("the echo is wrong".into());
     }
-    let whole = raw.len() == wanted.len() || (says_farewell && raw.ends_with(farewell));
+    let whole = raw.len() == wanted.len() || (ends_drained && raw.ends_with(drain_close));
     let has_gone = ending.link.has_left || ending.link.is_broken();
     let excused = ending.excuse.is_some() || has_gone || client.never_reads();
     if whole || excused { Ok(()) } else { Err("the echo is incomplete".into()) }
 }
 
-/// Whether `received` is whole frames of `wanted`, and then as much of `farewell` as came.
-fn ends_with(received: &[u8], wanted: &[u8], farewell: &[u8]) -> bool {
+/// Whether `received` is whole frames of `wanted`, and then as much of `drain_close` as came.
+fn ends_with(received: &[u8], wanted: &[u8], drain_close: &[u8]) -> bool {
     let mut at = 0;
     loop {
         let Some(behind) = received.get(at..) else { return false };
-        if received[..at] == wanted[..at] && !behind.is_empty() && farewell.starts_with(behind) {
+        if received[..at] == wanted[..at] && !behind.is_empty() && drain_close.starts_with(behind) {
             return true;
         }
         let Some(len) = frame_len(&wanted[at..]) else { return false };

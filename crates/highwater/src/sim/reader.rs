@@ -185,7 +185,7 @@ mod tests {
         Ok(reader)
     }
 
-    /// Purpose: answers of every framing are told apart, wherever their bytes are split.
+    /// Purpose: answers of every framing are distinguished, wherever their bytes are split.
     #[test]
     fn framings() {
         let wire = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ndate: d\r\n\

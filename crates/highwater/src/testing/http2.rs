@@ -316,13 +316,13 @@ impl<'c> Stream<'c> {
         self.shared.exchange();
     }
 
-    /// Whether the server has said everything, or has reset the stream or ended the connection.
+    /// Whether the server has finished sending, or has reset the stream or ended the connection.
     #[track_caller]
     pub(super) fn is_over(&self) -> bool {
         self.has_ended() || self.failure().is_some()
     }
 
-    /// Whether the server has said everything.
+    /// Whether the server has finished sending.
     #[track_caller]
     pub(super) fn has_ended(&self) -> bool {
         self.look(|incoming| incoming.is_whole)

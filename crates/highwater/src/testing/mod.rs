@@ -316,7 +316,7 @@ impl Client {
         Connection::open(self, WINDOW, true)
     }
 
-    /// A connection whose client buffers `window` bytes, and reads only when it is told to
+    /// A connection whose client buffers `window` bytes, and reads only on demand
     /// ([`Connection::read`]).
     pub fn connect_slow(&self, window: usize) -> Connection<'_> {
         Connection::open(self, window, false)
@@ -358,7 +358,7 @@ impl Client {
         self.server.borrow_mut().advance(by);
     }
 
-    /// Stops accepting, and lets every connection end with the answer it owes, like a server that was told to stop.
+    /// Stops accepting, and lets every connection end with the answer it owes, like a server that was asked to stop.
     pub fn drain(&self) {
         self.server.borrow_mut().drain();
     }

@@ -180,14 +180,14 @@ impl<'c> RequestBuilder<'c> {
         headers
     }
 
-    /// The length of the body, if a field is to tell it.
+    /// The length of the body, if a field is to announce it.
     fn length(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let is_framed =
             ["content-length", "transfer-encoding"].iter().any(|name| headers.contains_key(*name));
         self.body.as_ref().filter(|_| !is_framed).map(|body| body.len().into())
     }
 
-    /// The request in the words of HTTP/2, where `Host` is `:authority`.
+    /// The request as HTTP/2 sends it, where `Host` is `:authority`.
     fn fields(&self, protocol: Option<&str>) -> Vec<(String, Vec<u8>)> {
         let mut headers = self.headers();
         if let Some(length) = self.length(&headers) {

@@ -15,8 +15,8 @@ use super::{Client, Connection};
 use crate::websocket::deflate::{Deflater, Inflater};
 use crate::websocket::{CloseFrame, Message};
 
-/// The fields that ask for a WebSocket. The key is that of the RFC's example: a proof that the server speaks WebSocket, and
-/// no secret.
+/// The fields that ask for a WebSocket. The key is that of the RFC's example: a proof that the server speaks WebSocket, not
+/// a secret.
 pub(super) const HANDSHAKE: [(&str, &str); 4] = [
     ("connection", "Upgrade"),
     ("upgrade", "websocket"),
@@ -34,7 +34,7 @@ const ANSWERED: [&str; 2] = ["sec-websocket-protocol", "sec-websocket-extensions
 #[cfg(feature = "websocket-deflate")]
 const LEVEL: u32 = 6;
 
-/// A client masks what it sends, with a key that nobody on the way can foresee; there is nobody on the way here.
+/// A client masks what it sends, with a key that no intermediary can foresee; here there is no intermediary.
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 /// A client's side of a WebSocket. Dropping it resets the connection, or the stream over HTTP/2.

@@ -275,7 +275,7 @@ impl Driver {
             self.incoming = None; // The connection ends with the output.
             self.input = BytesMut::new();
             match (state.outgoing.take(), end) {
-                // Without `end_now` it is reset: nobody is there to take a farewell.
+                // Without `end_now` it is reset: nobody is there to read a close frame.
                 (_, End::Unanswered) | (None, _) => {}
                 (Some(mut outgoing), _) => outgoing.end_now(),
             }

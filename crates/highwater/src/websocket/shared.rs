@@ -148,7 +148,7 @@ impl Shared {
         let was_answering = std::mem::take(&mut state.is_answering);
         if state.is_at_end() {
             if was_answering {
-                state.wake_driver(); // It can say farewell now.
+                state.wake_driver(); // It can send its close frame now.
             }
             return Poll::Ready(None);
         }
@@ -339,7 +339,7 @@ impl State {
         self.send_control();
     }
 
-    /// Sends what the session has to say.
+    /// Sends the control frames of the session.
     pub(super) fn send_control(&mut self) {
         if self.control.is_empty() {
             return;
@@ -385,7 +385,7 @@ impl State {
         self.is_answering = false;
     }
 
-    /// Wakes whoever waits for what has changed, but for the task of `own`, which looks anyway.
+    /// Wakes the tasks that wait for what has changed, except `own`, which looks anyway.
     pub(super) fn wake_waiting(&mut self, own: Option<&Waker>) {
         let has_changed = !self.inbox.is_empty() || self.is_at_end();
         if has_changed && let Some(reader) = self.reader.take() {

@@ -229,7 +229,7 @@ fn accept_of(request: &Request<'_>) -> Result<HeaderValue, Error> {
     Ok(HeaderValue::from_bytes(&accept).expect("base64 is a field value"))
 }
 
-/// RFC 6455 §4.2.2: whoever speaks another version learns which is spoken here.
+/// RFC 6455 §4.2.2: a client of another version learns which one this server speaks.
 fn check_version(request: &Request<'_>) -> Result<(), Error> {
     if request.header("sec-websocket-version").map(str::trim) == Some("13") {
         return Ok(());

@@ -49,7 +49,7 @@ fn cached(cache: highwater::layers::ResponseCache) -> (Client, Arc<AtomicU32>) {
     (client, calls)
 }
 
-/// Purpose: an answer is given again until its lifetime ends, with its age and its fields, to whoever asks for the same.
+/// Purpose: an answer is given again until its lifetime ends, with its age and its fields, to every request for the same.
 #[test]
 fn answers_are_kept() {
     let (client, calls) = cached(response_cache(MINUTE));

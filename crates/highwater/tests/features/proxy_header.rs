@@ -226,7 +226,7 @@ on_each_transport! {
     }
 
     /// Purpose: nobody but a trusted proxy may say who it is: others are refused and counted, whatever they send.
-    fn strangers_are_refused(transport) {
+    fn untrusted_peers_are_refused(transport) {
         let config = settings(transport, "127.0.0.1:0,proxy", "192.0.2.1,unix");
         let (server, metrics) = start(config);
         for (count, bytes) in [V1, GET.as_bytes(), b""].into_iter().enumerate() {

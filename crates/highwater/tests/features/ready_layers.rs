@@ -88,7 +88,7 @@ on_each_transport! {
         let server = start(app, transport);
         let get = |path: &str, fields: &[&str]| ask(server.address(), &format!("GET {path}"), fields, "");
         for left in ["\"hourly\";r=2;t=1200", "\"hourly\";r=1;t=2400", "\"hourly\";r=0;t=3600"] {
-            // The address that a stranger claims counts for nothing.
+            // The address that an untrusted peer claims counts for nothing.
             let served = get("/address", &["X-Forwarded-For: 192.0.2.1"]);
             assert_eq!((served.status, served.field("ratelimit-policy")), (200, Some("\"hourly\";q=3;w=3600")));
             let (limit_state, seconds) = served.field("ratelimit").and_then(|s| s.rsplit_once('=')).expect("its state");

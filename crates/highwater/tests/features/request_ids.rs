@@ -31,7 +31,7 @@ async fn pass(request: OwnedRequest, next: Next) -> Response {
 }
 
 on_each_transport! {
-    /// Purpose: whatever answers, the answer has the id that handlers and layers see; ids differ; what strangers send does
+    /// Purpose: whatever answers, the answer has the id that handlers and layers see; ids differ; what untrusted peers send does
     /// not count.
     fn every_answer_has_one(transport) {
         let boom = || -> StatusCode { panic!("on purpose") };

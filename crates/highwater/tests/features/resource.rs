@@ -257,7 +257,7 @@ fn pages() {
     assert_eq!((PER_PAGE, PER_PAGE_MAX), (20, 100));
 }
 
-/// Purpose: where a state must be named, whoever names none is told so, and nothing is changed.
+/// Purpose: where a state must be named, a request that names none is refused with that reason, and nothing is changed.
 #[test]
 fn required_conditions() {
     let client = client(resource(Plain).if_match_required());

@@ -122,7 +122,7 @@ fn trailers() {
     }
 }
 
-/// Purpose: trailers of an answer are told apart from its fields, over both versions.
+/// Purpose: trailers of an answer are distinguished from its fields, over both versions.
 #[cfg(feature = "tower")]
 #[test]
 fn trailers_of_an_answer() {

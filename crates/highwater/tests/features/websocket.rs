@@ -418,7 +418,7 @@ fn slow_handlers() {
 /// Purpose: what a client has said before its close frame, or before the end of the connection, is answered, although its
 /// handler takes a while; then comes the close frame. A handler that never answers holds that up for five seconds.
 #[test]
-fn farewells_wait_for_answers() {
+fn close_frames_wait_for_answers() {
     let endpoint = websocket(|mut socket: WebSocket| async move {
         while let Some(message) = socket.recv().await {
             sleep(Duration::from_secs(if message.len() > 3 { 100 } else { 1 })).await;

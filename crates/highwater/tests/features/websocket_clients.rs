@@ -89,8 +89,8 @@ on_each_transport! {
         for number in 0..1000 {
             assert_eq!(peer.read().expect("it is open"), Message::from(format!("message {number}")));
         }
-        let farewell = CloseFrame { code: CloseCode::Library(4000), reason: "done".into() };
-        peer.close(Some(farewell)).expect("it is open");
+        let close_frame = CloseFrame { code: CloseCode::Library(4000), reason: "done".into() };
+        peer.close(Some(close_frame)).expect("it is open");
         let Ok(Message::Close(Some(close))) = peer.read() else { panic!("a close frame") };
         assert_eq!(close.code, CloseCode::Library(4000));
         assert!(matches!(peer.read(), Err(Error::ConnectionClosed)));

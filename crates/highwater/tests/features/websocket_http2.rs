@@ -152,7 +152,7 @@ async fn pump(mut tunnel: tunnel::Socket, socket: UnixStream) {
     }
 }
 
-/// What a peer of another implementation says and hears, on any kind of socket.
+/// What a peer of another implementation sends and receives, on any kind of socket.
 fn converse(mut peer: Peer<impl Read + Write>) {
     for text in ["", "a", "Grüße"] {
         peer.send(Message::from(text)).expect("it is open");

@@ -3,7 +3,7 @@
 use super::super::hpack::Field;
 use super::Event;
 
-/// What the fields so far have said.
+/// What is known from the fields so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Head {
     pub(super) id: u32,

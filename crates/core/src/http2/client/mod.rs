@@ -388,7 +388,7 @@ impl Connection {
         if is_last { self.end(index, on_event) } else { Ok(()) }
     }
 
-    /// The server has said everything on a stream.
+    /// The server has finished sending on a stream.
     #[inline]
     fn end(&mut self, index: usize, on_event: &mut impl FnMut(Event<'_>)) -> Result<(), Error> {
         let stream = &self.streams[index];

@@ -91,7 +91,7 @@ fn data(stream: u32, content: &[u8], is_last: bool) -> Vec<u8> {
     out
 }
 
-/// Purpose: answers of several streams are told apart, with interim answers, trailers, and content in pieces.
+/// Purpose: answers of several streams are distinguished, with interim answers, trailers, and content in pieces.
 #[test]
 fn answers() {
     let mut scene = Scene::new(2);

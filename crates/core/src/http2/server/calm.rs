@@ -54,7 +54,7 @@ pub(super) struct Calm {
 impl Calm {
     pub(super) const NEW: Calm = Calm { resets: Rate::NEW, control: Rate::NEW, sent: 0 };
 
-    /// A stream ended by the peer's doing before it was answered.
+    /// The peer has reset a stream, or made us reset it, before it was answered.
     ///
     /// # Errors
     /// There were too many: the end of the connection.

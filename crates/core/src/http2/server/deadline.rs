@@ -9,11 +9,11 @@ use super::streams::Reply;
 use super::upload::Kind;
 use crate::http::{Limits, Reject};
 use crate::link::{Link, Overdue};
-use crate::protocol::{Expired, Farewell, StreamId};
+use crate::protocol::{CloseReason, Expired, StreamId};
 use crate::time::Instant;
 
-/// How long streams are still taken on after the peer was told that none are to come: a request already on its way is
-/// answered. As for HTTP/1. An answer to our PING says earlier that the peer knows.
+/// How long new streams are still accepted after GOAWAY: a request that is already on its way is answered, as in
+/// HTTP/1. The answer to our PING ends this time earlier: then the peer has received the GOAWAY.
 const DRAIN_QUIET: Duration = Duration::from_millis(250);
 
 impl State {
@@ -99,7 +99,7 @@ impl State {
             return of_all(Expired::Ended);
         }
         if now >= self.request_deadline(link, limits) {
-            self.leave(link, Farewell::Idle);
+            self.leave(link, CloseReason::Idle);
             return of_all(Expired::Ended);
         }
         if self.reset_stalled(link, now, limits) {

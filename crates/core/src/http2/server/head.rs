@@ -36,7 +36,7 @@ pub struct Scratch {
 /// Where a part of the head stands in the bytes.
 type Part = Option<(u32, u32)>;
 
-/// What the fields so far have said.
+/// What is known from the fields so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Facts {
     method: Part,

@@ -11,7 +11,7 @@ use super::streams::Reply;
 use super::upload::Kind;
 use crate::http::{Limits, Reject};
 use crate::link::Link;
-use crate::protocol::Farewell;
+use crate::protocol::CloseReason;
 use crate::time::Instant;
 
 impl Connection {
@@ -81,7 +81,7 @@ impl State {
         let (bytes, behind) = input.split_at(rest.len().min(input.len()));
         if !rest.starts_with(bytes) {
             let reason = "the connection does not begin as HTTP/2 does";
-            self.report.farewell = Some(Farewell::Foreign);
+            self.report.close_reason = Some(CloseReason::Foreign);
             return self.fail(link, Error::connection(ErrorCode::PROTOCOL_ERROR, reason));
         }
         *input = behind;

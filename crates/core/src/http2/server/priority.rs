@@ -11,11 +11,11 @@ pub(super) struct Priority {
 }
 
 impl Priority {
-    /// That of a client which has not said anything: in turns, so that a long answer does not hold up others. By the
-    /// RFC it would wait for its turn; but most such clients do not know of priorities.
+    /// For a client that has not sent a priority: its answers take turns, so that a long one does not block others. By
+    /// the RFC they would follow one another; but most such clients do not know priorities.
     pub(super) const UNKNOWN: Priority = Priority { urgency: 3, is_incremental: true };
 
-    /// Reads a field value (RFC 9218 §4): `u=N` and `i`. What is not valid counts as not said.
+    /// Reads a field value (RFC 9218 §4): `u=N` and `i`. An invalid member is ignored.
     pub(super) fn parse(value: &[u8]) -> Priority {
         let mut priority = Priority { urgency: 3, is_incremental: false };
         for member in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {

@@ -13,7 +13,7 @@ use super::upload::Kind;
 use crate::http::{Body, Limits};
 use crate::link::Link;
 use crate::protocol::{
-    Expired, Farewell, Next, Protocol, Report, Request, Step, StreamId, Versions,
+    CloseReason, Expired, Next, Protocol, Report, Request, Step, StreamId, Versions,
 };
 use crate::time::Instant;
 
@@ -43,7 +43,7 @@ impl State {
     /// No stream beyond those that are open is served.
     pub(super) fn finalize(&mut self, link: &mut Link) {
         self.going = Going::Final(self.opened);
-        self.report.farewell.get_or_insert(Farewell::Drained);
+        self.report.close_reason.get_or_insert(CloseReason::Drained);
         if link.is_ending() {
             return;
         }
@@ -54,11 +54,11 @@ impl State {
     }
 
     /// Ends the connection, on which there is no stream.
-    pub(super) fn leave(&mut self, link: &mut Link, farewell: Farewell) {
+    pub(super) fn leave(&mut self, link: &mut Link, close_reason: CloseReason) {
         if !matches!(self.phase, Phase::Preface(_)) && !matches!(self.going, Going::Final(_)) {
             encode::go_away(self.opened, ErrorCode::NO_ERROR, b"", link.output());
         }
-        self.report.farewell.get_or_insert(farewell);
+        self.report.close_reason.get_or_insert(close_reason);
         link.end(false);
     }
 }

@@ -17,7 +17,7 @@ use super::streams::{StreamState, Streams, Unsent};
 use super::upload::Kind;
 use crate::http::Limits;
 use crate::link::Link;
-use crate::protocol::{Farewell, Report};
+use crate::protocol::{CloseReason, Report};
 use crate::time::Instant;
 
 /// How many streams that we have reset are remembered, at least and at most: frames of them may be on their way. It is twice
@@ -69,7 +69,7 @@ pub(super) struct State {
     /// What may be sent, and what the peer may send.
     pub(super) window_out: Window,
     pub(super) window_in: Window,
-    /// Bytes of content sent, counted anew when they have shown that the client reads.
+    /// Bytes of content sent; reset to zero once they have shown that the client reads.
     pub(super) moved: usize,
     /// Bytes handed on since this window was last opened.
     taken: u32,
@@ -200,11 +200,13 @@ impl State {
             encode::go_away(last, error.code, debug, link.output());
             link.end(false);
         }
-        self.report.farewell.get_or_insert(Farewell::Error(error.code.name().unwrap_or("unknown")));
+        self.report
+            .close_reason
+            .get_or_insert(CloseReason::Error(error.code.name().unwrap_or("unknown")));
         self.forget_all();
     }
 
-    /// Every stream is lost: whoever works for one learns of it by [`protocol::Stream::is_over`].
+    /// Every stream is lost; [`protocol::Stream::is_over`] reports that to the code that works for one.
     ///
     /// [`protocol::Stream::is_over`]: crate::protocol::Stream::is_over
     pub(super) fn forget_all(&mut self) {
@@ -314,7 +316,7 @@ impl State {
         }
     }
 
-    /// An error of a stream, if it is open: it is reset, and whoever works for it learns of that.
+    /// An error of a stream, if it is open: it is reset, which is reported to the code that works for it.
     ///
     /// # Errors
     /// There were too many of them.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! It answers pings, pings a peer that is silent, and keeps the rules of the closing handshake: after a close frame it
-//! sends nothing, and reports no message. Bytes and the time are arguments; what it says goes into `out`, behind what the
+//! sends nothing, and reports no message. Bytes and the time are arguments; its own frames go into `out`, behind what the
 //! application has sent before.
 
 #[cfg(test)]
@@ -261,7 +261,8 @@ impl Session {
         });
     }
 
-    /// Bytes of the peer may wait that are not read, at the application's wish: its silence does not count until `now`.
+    /// The application does not want to read, so bytes of the peer may wait unread: its silence until `now` does not
+    /// count.
     pub fn rest(&mut self, now: Instant) {
         self.received_at = now;
         self.pinged_at = Instant::MAX;

@@ -1,4 +1,4 @@
-//! A session beside a peer: what it hears, says, and when it ends.
+//! A session beside a peer: what it receives, what it sends, and when it ends.
 
 use alloc::vec;
 

@@ -35,7 +35,7 @@ use highwater_core::limit::{Limit, Sample};
 use highwater_core::time::Instant;
 use highwater_sys::capability::{self, Capability};
 
-use self::shares::{Attempts, Came};
+use self::shares::{AttemptCounts, Attempts};
 use super::backlog::Backlogs;
 use super::gate::Bound;
 use super::kernel::{Counts, KernelGate, Mechanism, Occupancy, Refusal};
@@ -311,7 +311,7 @@ impl Controller {
     ) -> u32 {
         let Some(shares) = &mut self.shares else { return limit };
         let attempts = Attempts {
-            came: Came {
+            counts: AttemptCounts {
                 accepted: totals.connections_gated - self.before.connections_gated,
                 dropped: overflowed,
             },

@@ -38,7 +38,7 @@ const WIDENING: u32 = 12;
 
 /// How many attempts to connect there were.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Came {
+pub(crate) struct AttemptCounts {
     /// Of them, those that were accepted, and those that were dropped before, at a listener or because their source had had
     /// its share.
     pub(super) accepted: u64,
@@ -52,7 +52,7 @@ pub(crate) trait HoldSources: Send {
 
     /// Takes in what came in `span`. From now on sources are held so that they bring `capacity` connections per second
     /// together; but none is unless `may_hold`.
-    fn look(&mut self, span: Duration, came: Came, capacity: f32, may_hold: bool);
+    fn look(&mut self, span: Duration, counts: AttemptCounts, capacity: f32, may_hold: bool);
 
     /// No queue is long any more.
     fn stop(&mut self);
@@ -83,7 +83,7 @@ impl HoldSources for GateShares {
         self.level.begin(self.sources.seen());
     }
 
-    fn look(&mut self, span: Duration, _: Came, capacity: f32, may_hold: bool) {
+    fn look(&mut self, span: Duration, _: AttemptCounts, capacity: f32, may_hold: bool) {
         let gap = self.level.look(span, self.sources.seen(), capacity);
         self.sources.set_gap(gap.filter(|_| may_hold));
     }
@@ -141,11 +141,11 @@ impl HoldSources for AcceptShares {
         self.thinning.begin(self.sources.accepted());
     }
 
-    fn look(&mut self, span: Duration, came: Came, capacity: f32, may_hold: bool) {
+    fn look(&mut self, span: Duration, counts: AttemptCounts, capacity: f32, may_hold: bool) {
         let held_back = self.sinks.overflowed();
         let held_back_now = held_back - std::mem::replace(&mut self.held_back, held_back);
-        let dropped = if self.thinning.holds() { held_back_now } else { came.dropped };
-        let attempts = came.accepted + dropped;
+        let dropped = if self.thinning.holds() { held_back_now } else { counts.dropped };
+        let attempts = counts.accepted + dropped;
         self.sources.read();
         self.diversion.empty();
         self.held.clear();
@@ -191,7 +191,7 @@ pub(crate) struct SourceShares {
 /// What a sample does not say about the attempts to connect in its span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempts {
-    pub(super) came: Came,
+    pub(super) counts: AttemptCounts,
     /// How many refusals were by workers.
     pub(super) by_workers: u64,
     /// Nobody is refused before the workers.
@@ -239,7 +239,7 @@ impl SourceShares {
         let is_busy_refusing = attempts.by_workers > sample.started || has_backlog(sample);
         self.is_sure |= is_counted && !is_busy_refusing;
         let capacity = capacity(sample) * if self.is_sure { 1.0 } else { UNSURE };
-        self.means.look(sample.span, attempts.came, capacity, is_counted && attempts.may_hold);
+        self.means.look(sample.span, attempts.counts, capacity, is_counted && attempts.may_hold);
         self.is_urgent = stands && !self.is_sure;
     }
 
@@ -306,7 +306,7 @@ mod tests {
             self.ask(Asked::Begin);
         }
 
-        fn look(&mut self, _: Duration, _: Came, capacity: f32, may_hold: bool) {
+        fn look(&mut self, _: Duration, _: AttemptCounts, capacity: f32, may_hold: bool) {
             self.ask(Asked::Look { may_hold, capacities: (capacity / 1000.0).round() as u32 });
         }
 
@@ -341,8 +341,8 @@ mod tests {
         let long = Sample { long: 1, queued: 70, ..calm };
         let began = Sample { standing: 1, queued: 1000, ..long };
         let stands = Sample { standing: 1, queued: 12, ..long };
-        let came = Came { accepted: 90, dropped: 810 };
-        let few = Attempts { came, by_workers: 10, is_open: false, may_hold: true };
+        let counts = AttemptCounts { accepted: 90, dropped: 810 };
+        let few = Attempts { counts, by_workers: 10, is_open: false, may_hold: true };
         let many = Attempts { by_workers: 600, ..few };
         let mut asked = |sample: &Sample, attempts| {
             shares.on_sample(sample, attempts);

@@ -13,12 +13,12 @@ use crate::metrics::Rejection;
 
 /// A limit that returns a set value, and keeps the samples it was given.
 #[derive(Clone, Default)]
-struct Puppet {
+struct StubLimit {
     returns: Arc<AtomicU32>,
     samples: Arc<Mutex<Vec<Sample>>>,
 }
 
-impl Limit for Puppet {
+impl Limit for StubLimit {
     fn on_sample(&mut self, _now: Instant, sample: &Sample) -> u32 {
         self.samples.lock().expect("no test panics holding it").push(*sample);
         self.limit()
@@ -35,19 +35,19 @@ impl Limit for Puppet {
 
 /// A gate whose counts are set, and that records its commands.
 #[derive(Clone, Default)]
-struct Wicket {
+struct StubGate {
     limit: Arc<AtomicU32>,
     reset: Arc<AtomicU64>,
     asked: Arc<Mutex<Vec<Refusal>>>,
 }
 
-impl Wicket {
+impl StubGate {
     fn done(&self) -> io::Result<Counts> {
         Ok(Counts { reset: self.reset.load(Relaxed), ..Counts::default() })
     }
 }
 
-impl FixedCeiling for Wicket {
+impl FixedCeiling for StubGate {
     fn mechanism(&self) -> Mechanism {
         Mechanism::Nft
     }
@@ -57,7 +57,7 @@ impl FixedCeiling for Wicket {
     }
 }
 
-impl AdjustableGate for Wicket {
+impl AdjustableGate for StubGate {
     fn mechanism(&self) -> Mechanism {
         Mechanism::Ebpf
     }
@@ -91,8 +91,8 @@ impl AdjustableGate for Wicket {
 struct Stage {
     controller: Controller,
     now: Instant,
-    puppet: Puppet,
-    wicket: Wicket,
+    stub_limit: StubLimit,
+    stub_gate: StubGate,
     metrics: Metrics,
     wakes: Arc<AtomicU32>,
 }
@@ -105,12 +105,12 @@ impl Stage {
     fn with(is_adjustable: bool, refuse: Refuse) -> Stage {
         let metrics = Metrics::new();
         metrics.begin(&["a"], 1);
-        let puppet = Puppet::default();
-        puppet.returns.store(100, Relaxed);
-        let wicket = Wicket::default();
+        let stub_limit = StubLimit::default();
+        stub_limit.returns.store(100, Relaxed);
+        let stub_gate = StubGate::default();
         let gate = match is_adjustable {
-            true => KernelGate::Adjustable(Box::new(wicket.clone())),
-            false => KernelGate::Fixed(Box::new(wicket.clone())),
+            true => KernelGate::Adjustable(Box::new(stub_gate.clone())),
+            false => KernelGate::Fixed(Box::new(stub_gate.clone())),
         };
         let wakes = Arc::new(AtomicU32::new(0));
         let wake = Arc::clone(&wakes);
@@ -118,7 +118,7 @@ impl Stage {
         let admission = Admission::new(Shed::Kernel, "ebpf", String::new(), "puppet", bound);
         let controller = Controller::new(
             Arc::new(admission),
-            Box::new(puppet.clone()),
+            Box::new(stub_limit.clone()),
             Entrance {
                 gate: Some(gate),
                 backlogs: Backlogs::default(),
@@ -132,7 +132,7 @@ impl Stage {
                 wake.fetch_add(1, Relaxed);
             }),
         );
-        Stage { controller, now: Instant::ZERO, puppet, wicket, metrics, wakes }
+        Stage { controller, now: Instant::ZERO, stub_limit, stub_gate, metrics, wakes }
     }
 
     fn tick(&mut self) -> Duration {
@@ -145,7 +145,13 @@ impl Stage {
     }
 
     fn last_sample(&self) -> Sample {
-        *self.puppet.samples.lock().expect("no test panics holding it").last().expect("one tick")
+        *self
+            .stub_limit
+            .samples
+            .lock()
+            .expect("no test panics holding it")
+            .last()
+            .expect("one tick")
     }
 }
 
@@ -173,7 +179,7 @@ fn counters_become_a_sample() {
     worker.queue_delay.record(3_000_000, 10);
     worker.queue_delay.record(1_000_000, 30);
     worker.latency_nanos.add(40 * 5_000_000);
-    stage.wicket.reset.store(7, Relaxed);
+    stage.stub_gate.reset.store(7, Relaxed);
     stage.tick();
     let millis = Duration::from_millis;
     let sample = Sample { busy: 0.0, ..stage.last_sample() };
@@ -210,15 +216,15 @@ fn counters_become_a_sample() {
 #[test]
 fn a_limit_is_published() {
     let mut stage = Stage::new(true);
-    stage.puppet.returns.store(50, Relaxed);
+    stage.stub_limit.returns.store(50, Relaxed);
     stage.tick();
     assert_eq!(stage.controller.admission.limit(), 50);
-    assert_eq!(stage.wicket.limit.load(Relaxed), 50);
-    stage.puppet.returns.store(60, Relaxed);
+    assert_eq!(stage.stub_gate.limit.load(Relaxed), 50);
+    stage.stub_limit.returns.store(60, Relaxed);
     stage.tick();
     assert_eq!(stage.wakes.load(Relaxed), 0, "no connection was held back");
     stage.metrics.worker(0).set_load(60);
-    stage.puppet.returns.store(70, Relaxed);
+    stage.stub_limit.returns.store(70, Relaxed);
     stage.tick();
     assert_eq!((stage.controller.admission.limit(), stage.wakes.load(Relaxed)), (70, 1));
 }
@@ -227,10 +233,10 @@ fn a_limit_is_published() {
 #[test]
 fn a_fixed_ceiling_is_left_alone() {
     let mut stage = Stage::new(false);
-    stage.puppet.returns.store(50, Relaxed);
+    stage.stub_limit.returns.store(50, Relaxed);
     stage.tick();
     assert_eq!(stage.controller.admission.limit(), 50);
-    assert_eq!(stage.wicket.limit.load(Relaxed), 0);
+    assert_eq!(stage.stub_gate.limit.load(Relaxed), 0);
 }
 
 /// Purpose: refusals become silent when resets cost more than they may, and stay silent until ten calm
@@ -238,10 +244,10 @@ fn a_fixed_ceiling_is_left_alone() {
 #[test]
 fn refusing_escalates_and_calms_down() {
     let mut stage = Stage::new(true);
-    let asked = Arc::clone(&stage.wicket.asked);
+    let asked = Arc::clone(&stage.stub_gate.asked);
     let refuse = |stage: &mut Stage, per_second: u64, tenths: u32| {
         for _ in 0..tenths {
-            stage.wicket.reset.fetch_add(per_second / 10, Relaxed);
+            stage.stub_gate.reset.fetch_add(per_second / 10, Relaxed);
             stage.tick();
         }
     };
@@ -265,7 +271,7 @@ fn refusing_escalates_and_calms_down() {
 fn kept_connections_open_the_gates() {
     let mut stage = Stage::with(true, Refuse::Auto);
     let worker = stage.metrics.worker(0);
-    stage.puppet.returns.store(8, Relaxed);
+    stage.stub_limit.returns.store(8, Relaxed);
     let mut serve = |connections: u64, requests: u64| {
         worker.connections.add(connections);
         (0..requests).for_each(|_| worker.request(0, 200));
@@ -274,7 +280,7 @@ fn kept_connections_open_the_gates() {
             stage.tick();
         });
         let scaling = stage.controller.admission.scaling();
-        let gates = (stage.controller.admission.limit(), stage.wicket.limit.load(Relaxed));
+        let gates = (stage.controller.admission.limit(), stage.stub_gate.limit.load(Relaxed));
         (gates, scaling.refuses_requests)
     };
     assert_eq!(serve(100, 100), ((8, 8), false));
@@ -291,7 +297,7 @@ fn proxies_are_refused_by_resets() {
     let mut refuse = |judged: u64, passed_on: u64| {
         worker.queue.judged.add(judged);
         worker.queue.passed_on.add(passed_on);
-        stage.wicket.reset.fetch_add(1000, Relaxed);
+        stage.stub_gate.reset.fetch_add(1000, Relaxed);
         stage.tick();
         stage.controller.admission.standing().refusal
     };
@@ -304,7 +310,7 @@ fn proxies_are_refused_by_resets() {
 #[test]
 fn a_gate_that_cannot_be_silent_stays_loud() {
     let mut stage = Stage::new(false);
-    stage.wicket.reset.store(1000, Relaxed);
+    stage.stub_gate.reset.store(1000, Relaxed);
     stage.tick();
     assert_eq!(stage.controller.admission.standing().refusal, Refusal::Reset);
     let standing = stage.controller.admission.standing();
@@ -331,13 +337,13 @@ fn workers_are_told_what_the_kernel_refused() {
     let mut stage = Stage::new(true);
     let bound = Arc::clone(&stage.controller.admission.bound);
     let mut gate = WorkerGate::new(Shed::Kernel, &bound, (0, 1), stage.metrics.worker(0), None);
-    stage.wicket.reset.store(7, Relaxed);
+    stage.stub_gate.reset.store(7, Relaxed);
     stage.tick();
     assert_eq!((gate.take_refused(), gate.take_refused()), (7, 0));
     // While a queue stands, without waiting for the next sample.
     stage.metrics.worker(0).queue.stands.set(1);
     assert_eq!(stage.tick(), REPORT);
-    stage.wicket.reset.store(9, Relaxed);
+    stage.stub_gate.reset.store(9, Relaxed);
     assert_eq!(stage.tick_after(25), REPORT);
     assert_eq!(gate.take_refused(), 2);
     assert_eq!(stage.last_sample().refused, 0, "it was no sample");
@@ -357,7 +363,7 @@ fn signals_reach_the_page() {
         }
         worker.set_load(100);
         worker.turn(Duration::from_millis(100), 1);
-        stage.wicket.reset.fetch_add(100, Relaxed);
+        stage.stub_gate.reset.fetch_add(100, Relaxed);
         stage.tick();
     }
     let scaling = stage.controller.admission.scaling();

@@ -19,7 +19,7 @@ pub(super) struct Accounts {
     /// The recent cost of a request, in nanoseconds.
     pub(super) cost: u64,
     /// Requests of clients without an account, so far.
-    pub(super) strangers: u64,
+    pub(super) overflow: u64,
     running: Option<(Running, Instant)>,
 }
 
@@ -51,6 +51,6 @@ impl Accounts {
 
     /// Accounts are needed no more: the queue does not stand, and nothing has a place in it.
     pub(super) fn close(&mut self) {
-        *self = Accounts { strangers: self.strangers, ..Accounts::default() };
+        *self = Accounts { overflow: self.overflow, ..Accounts::default() };
     }
 }

@@ -85,8 +85,8 @@ impl<T> Waiting<T> {
             return false;
         };
         let Some(entry) = self.rest.pop_front() else { return false };
-        let Accounts { shares, cost, strangers, .. } = accounts;
-        *strangers += u64::from(self.lanes.push(entry, client, (shares, *cost)));
+        let Accounts { shares, cost, overflow, .. } = accounts;
+        *overflow += u64::from(self.lanes.push(entry, client, (shares, *cost)));
         true
     }
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Lanes are found by their places, by the age of their first requests, and by their clients. Clients without an account
-//! share one lane. Whoever has one request waiting does not make the queue long: as long as others have several, none but
+//! share one lane. A client with one waiting request does not make the queue long: as long as others have several, none but
 //! theirs is too old.
 //!
 //! Invariants: a lane exists as long as it has entries, or one of them runs; while one runs, the lane has no place in
@@ -23,7 +23,7 @@ use super::{Entry, insert};
 struct Lane<T> {
     place: Place,
     entries: VecDeque<Entry<T>>,
-    /// `None` for the strangers.
+    /// `None` for the overflow group.
     client: Option<ClientKey>,
     is_running: bool,
 }
@@ -51,7 +51,7 @@ impl<T> Lane<T> {
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     lanes: BTreeMap<u64, Lane<T>>,
-    /// The lane of each client; that of all strangers is under `None`.
+    /// The lane of each client; that of the overflow group is under `None`.
     of_client: BTreeMap<Option<ClientKey>, u64>,
     /// Lanes by the start of their places; those of one start in the order in which they came.
     by_start: BTreeSet<(u64, u64)>,
@@ -105,17 +105,17 @@ impl<T> Lanes<T> {
         if number.is_none() {
             let found = shares.enter(client, cost);
             place = Some(found);
-            if found.is_strangers() {
+            if found.is_overflow() {
                 number = self.of_client.get(&None).copied();
             }
         }
         let Some(number) = number else {
             let place = place.expect("a client without a lane gets a place");
             self.open(place, client, entry);
-            return place.is_strangers();
+            return place.is_overflow();
         };
         if let Some(place) = &place {
-            shares.refused(place); // Strangers wait in one lane, which has its place.
+            shares.refused(place); // The overflow group waits in one lane, which has its place.
         }
         let lane = self.lanes.get_mut(&number).expect("lanes of clients exist");
         let before = lane.age();
@@ -127,7 +127,7 @@ impl<T> Lanes<T> {
     fn open(&mut self, place: Place, client: ClientKey, entry: Entry<T>) {
         let number = self.numbers;
         self.numbers += 1;
-        let client = (!place.is_strangers()).then_some(client);
+        let client = (!place.is_overflow()).then_some(client);
         self.of_client.insert(client, number);
         self.by_start.insert((place.start, number));
         self.by_age[0].insert((entry.ready.as_nanos(), number));

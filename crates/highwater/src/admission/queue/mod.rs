@@ -12,7 +12,7 @@
 //! as long as the oldest has waited for less than [`Leave::overtaken_max`].
 //!
 //! Where clients have shares (`core::limit::Shares`), a standing queue is in their order instead, and the rules above hold
-//! for the requests of each client. Whoever asks for less than its share waits for a few requests of others at most, and is
+//! for the requests of each client. A client that asks for less than its share waits for a few requests of others at most, and is
 //! excused if it waits for longer now and then (`core::limit::Lenience`). The requests of those who ask for more are refused
 //! once they have waited for longer than the short target: not sooner, because a client that is refused at once asks again at
 //! once. If more wait than can be refused in that time, one loses its place: of the lowest class, the newest request of the
@@ -20,8 +20,8 @@
 //! ([`Queue::displaced`]). A queue of one client is like one without shares.
 //!
 //! Requests get their places when the queue is worked on ([`Queue::order`]), not when they arrive: nobody's address is looked
-//! up while the queue is short. Once it is long, or out of order, clients take turns, so that whoever sends most is not started
-//! most. But nothing is refused, and the oldest is next once it has waited for [`Leave::turns_max`], whoever's it is. In a queue
+//! up while the queue is short. Once it is long, or out of order, clients take turns, so that the client that sends most is not served
+//! most. But nothing is refused, and the oldest is next once it has waited for [`Leave::turns_max`], whichever client sent it. In a queue
 //! that is short again, the oldest is next, with a place or without.
 //!
 //! Never here: a clock, a socket, the content of a request. Time is an argument.
@@ -97,7 +97,7 @@ pub(crate) struct Leave {
     /// For how long the oldest may have waited if the newest are started first, because clients give up before it is the turn
     /// of their requests. Zero: the oldest are started first.
     pub(crate) overtaken_max: Duration,
-    /// For how long the oldest may have waited if clients take turns. Zero: whoever asks more often is started more often.
+    /// For how long the oldest may have waited if clients take turns. Zero: a client that asks more often is served more often.
     pub(crate) turns_max: Duration,
 }
 
@@ -230,7 +230,7 @@ impl<T> Queue<T> {
 
     /// How many clients have an account of their own, and how many requests came from others so far.
     pub(crate) fn accounts(&self) -> (usize, u64) {
-        (self.accounts.shares.accounts(), self.accounts.strangers)
+        (self.accounts.shares.accounts(), self.accounts.overflow)
     }
 
     /// The last request that was started has been worked on until `now`.

@@ -9,7 +9,7 @@ use super::Build;
 use crate::app::application::Methods;
 use crate::app::described::Documentation;
 use crate::app::fixed::fixed;
-use crate::app::openapi::{DOCUMENT_PATH, Document, OpenApi, PAGE_PATH, Surroundings};
+use crate::app::openapi::{DOCUMENT_PATH, Document, OpenApi, PAGE_PATH, RouteContext};
 use crate::app::route::Route;
 use crate::app::target::ScopeId;
 
@@ -51,7 +51,7 @@ impl Build {
                 (
                     route,
                     names,
-                    Surroundings {
+                    RouteContext {
                         layers: scope.stack.layers().collect(),
                         renderer: scope.renders,
                     },

@@ -215,8 +215,8 @@ fn encrypt(jar: &mut cookie::CookieJar, key: &Key, cookie: Cookie<'static>) {
 /// The length of a signature: 32 bytes in base64.
 pub(crate) const SIGNATURE_BYTES: usize = 44;
 
-/// HMAC-SHA256 of a name and a value, in base64. The crate signs the value alone, so that whoever has a cookie could give its
-/// value to another one; hence what it signs here is both, and no name has a `=`.
+/// HMAC-SHA256 of a name and a value, in base64. The crate signs the value alone, so a client could give the value of one
+/// cookie to another. Hence what it signs here is both, and no name has a `=`.
 pub(crate) fn signature(key: &Key, name: &str, value: &str) -> String {
     let mut jar = cookie::CookieJar::new();
     jar.signed_mut(key).add((name.to_owned(), format!("{name}={value}")));
@@ -231,8 +231,8 @@ fn received(request: &Request<'_>) -> cookie::CookieJar {
     first_of_each(request, |_, _| true)
 }
 
-/// The same, but of several with one name the first counts that is genuine: whoever can set a cookie for another path or for all hosts of
-/// the domain must not hide one of the server's. If none is, it does not matter which counts.
+/// The same, but of several with one name the first counts that is genuine: another site that can set a cookie for a longer
+/// path or for all hosts of the domain must not hide one of the server's. If none is, it does not matter which counts.
 pub(crate) fn first_of_each(
     request: &Request<'_>,
     is_genuine: impl Fn(&cookie::CookieJar, &str) -> bool,

@@ -42,7 +42,7 @@ struct Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // It may be gone, and there is nobody to tell.
+        // It may be gone, and there is nowhere to report that.
         let remove = |path: &Path| drop(fs::remove_file(path));
         self.path.as_deref().into_iter().for_each(remove);
     }

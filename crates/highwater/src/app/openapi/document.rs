@@ -23,7 +23,7 @@ pub(in crate::app) struct Document {
 }
 
 /// What is around a route.
-pub(in crate::app) struct Surroundings<'l> {
+pub(in crate::app) struct RouteContext<'l> {
     pub(in crate::app) layers: Vec<&'l Layer>,
     /// What errors are rendered as, unless they have the default shape.
     pub(in crate::app) renderer: Option<&'static str>,
@@ -56,7 +56,7 @@ impl Document {
     /// The answers of both places. `names` are the parameters of a route.
     pub(in crate::app) fn make<'r>(
         &self,
-        routes: impl Iterator<Item = (&'r Route, Vec<String>, Surroundings<'r>)>,
+        routes: impl Iterator<Item = (&'r Route, Vec<String>, RouteContext<'r>)>,
     ) -> Made {
         let mut draft = Draft {
             openapi: &self.openapi,
@@ -90,7 +90,7 @@ struct Draft<'o> {
 }
 
 impl Draft<'_> {
-    fn add(&mut self, route: &Route, names: Vec<String>, around: &Surroundings<'_>) {
+    fn add(&mut self, route: &Route, names: Vec<String>, around: &RouteContext<'_>) {
         let place = format!("{} {}", route.methods_text(), route.path);
         let about = match &route.description.documentation {
             Documentation::Hidden => return,
@@ -149,7 +149,7 @@ impl Draft<'_> {
         route: &Route,
         about: &About,
         (names, methods): (Vec<String>, &[String]),
-        around: &Surroundings<'_>,
+        around: &RouteContext<'_>,
     ) -> Result<Value, Vec<String>> {
         let is_fixed = route.description.kind == Kind::Fixed;
         let mut operation = Operation::new(&mut self.schemas, names, methods);

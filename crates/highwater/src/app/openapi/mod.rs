@@ -59,7 +59,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-pub(super) use document::{Document, Surroundings};
+pub(super) use document::{Document, RouteContext};
 pub use handler::{Api, Described, Hidden, api, hidden};
 pub use input::DescribeInputs;
 pub use output::DescribeOutputs;

@@ -8,9 +8,9 @@ use super::*;
 
 /// Writes down what happens in which order.
 #[derive(Clone, Default)]
-struct Diary(Arc<Mutex<Vec<String>>>);
+struct EventLog(Arc<Mutex<Vec<String>>>);
 
-impl Diary {
+impl EventLog {
     fn write(&self, entry: impl Into<String>) {
         self.0.lock().unwrap().push(entry.into());
     }
@@ -31,11 +31,11 @@ impl Diary {
                 Ok::<(), Error>(())
             }))
             .layer(layer::around(move |request: OwnedRequest, next: Next| {
-                let diary = around.clone();
+                let event_log = around.clone();
                 async move {
-                    diary.write(format!("{name}-in"));
+                    event_log.write(format!("{name}-in"));
                     let response = next.run(request).await;
-                    diary.write(format!("{name}-out({})", response.status().as_u16()));
+                    event_log.write(format!("{name}-out({})", response.status().as_u16()));
                     response
                 }
             }))
@@ -46,64 +46,64 @@ impl Diary {
 /// around inner, in the order given, and the responses in the reverse order.
 #[test]
 fn order() {
-    let diary = Diary::default();
+    let event_log = EventLog::default();
     let handlers = |prefix: &'static str| {
-        let diary = diary.clone();
-        let (a, b, c) = (diary.clone(), diary.clone(), diary);
+        let event_log = event_log.clone();
+        let (a, b, c) = (event_log.clone(), event_log.clone(), event_log);
         Router::new()
             .get("/inline", move || a.write(prefix))
             .get("/async", move || {
-                let diary = b.clone();
-                async move { diary.write(prefix) }
+                let event_log = b.clone();
+                async move { event_log.write(prefix) }
             })
             .get("/blocking", blocking(move || c.write(prefix)))
     };
     let app = build(
-        diary
+        event_log
             .cover("outer", handlers("o"))
-            .nest("/in", diary.cover("second", diary.cover("inner", handlers("i")))),
+            .nest("/in", event_log.cover("second", event_log.cover("inner", handlers("i")))),
     );
     for kind in ["inline", "async", "blocking"] {
         assert_eq!(get(&app, &format!("/{kind}")).status, 200);
-        assert_eq!(diary.take(), "outer-request outer-in o outer-out(200) outer-response(200)");
+        assert_eq!(event_log.take(), "outer-request outer-in o outer-out(200) outer-response(200)");
         assert_eq!(get(&app, &format!("/in/{kind}")).status, 200);
         assert_eq!(
-            diary.take(),
+            event_log.take(),
             "outer-request outer-in inner-request inner-in second-request second-in i \
              second-out(200) second-response(200) inner-out(200) inner-response(200) \
              outer-out(200) outer-response(200)"
         );
     }
     get(&app, "/nowhere");
-    assert_eq!(diary.take(), "outer-request outer-in outer-out(404) outer-response(404)");
+    assert_eq!(event_log.take(), "outer-request outer-in outer-out(404) outer-response(404)");
     get(&app, "/in/nowhere");
-    assert!(diary.take().contains("second-in second-out(404)"));
+    assert!(event_log.take().contains("second-in second-out(404)"));
     send(&app, "DELETE", "/in/inline");
-    assert!(diary.take().contains("second-in second-out(405)"));
+    assert!(event_log.take().contains("second-in second-out(405)"));
     send(&app, "OPTIONS", "/in/inline");
-    assert!(diary.take().contains("second-in second-out(204)"));
+    assert!(event_log.take().contains("second-in second-out(204)"));
 }
 
 /// Purpose: a layer that answers keeps everything behind it from running; the layers around it see the
 /// answer, and it does not.
 #[test]
 fn a_layer_answers() {
-    let diary = Diary::default();
+    let event_log = EventLog::default();
     let authorize =
         layer::on_request(|request: &Request<'_>| match request.header("authorization") {
             Some("Bearer x") => Ok(()),
             _ => Err(Error::unauthorized("a token is needed")
                 .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
         });
-    let router = diary.cover("outer", Router::new()).layer(authorize);
-    let app = build(diary.cover("inner", router).get("/", || "secret"));
+    let router = event_log.cover("outer", Router::new()).layer(authorize);
+    let app = build(event_log.cover("inner", router).get("/", || "secret"));
     let received = get(&app, "/");
     assert_eq!((received.status, received.header("www-authenticate")), (401, Some("Bearer")));
     assert_eq!(received.body, rendered("unauthorized", "a token is needed"));
-    assert_eq!(diary.take(), "outer-request outer-in outer-out(401) outer-response(401)");
+    assert_eq!(event_log.take(), "outer-request outer-in outer-out(401) outer-response(401)");
     // What does not exist is hidden behind the same refusal.
     assert_eq!(get(&app, "/nowhere").status, 401);
-    diary.take();
+    event_log.take();
     let received =
         receive(request(&app, "GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer x\r\n\r\n"));
     assert_eq!(received.body, "secret");
@@ -118,7 +118,7 @@ fn extensions_travel() {
     fn show(Extension(user): Extension<User>, path: MatchedPath) -> String {
         format!("{} {path}", user.0)
     }
-    let seen = Diary::default();
+    let seen = EventLog::default();
     let log = seen.clone();
     let attach = || {
         layer::on_request(|request: &Request<'_>| {
@@ -134,14 +134,14 @@ fn extensions_travel() {
             .get("/none", |user: Option<Extension<u8>>| format!("{}", user.is_none()))
     };
     // What is attached reaches the layers within, and on the way out those that saw it attached.
-    let check = |app: &App, diary: &Diary, expected: &str, logged: &str| {
+    let check = |app: &App, event_log: &EventLog, expected: &str, logged: &str| {
         for kind in ["inline", "blocking", "async"] {
             let received = get(app, &format!("/{kind}/1"));
             assert_eq!(received.body, format!("{expected} /{kind}/{{x}}"));
-            assert_eq!(diary.take(), format!("GET /{kind}/1 1 h {logged} 192.0.2.7:4711"));
+            assert_eq!(event_log.take(), format!("GET /{kind}/1 1 h {logged} 192.0.2.7:4711"));
         }
         assert_eq!(get(app, "/none").body, "true");
-        diary.take();
+        event_log.take();
     };
     let look = move |request: &Request<'_>, _: &mut Response| {
         let user = request.extension::<User>().map_or("nobody", |user| user.0);
@@ -305,10 +305,10 @@ fn renderer() {
 /// Purpose: the innermost renderer renders; layers further out see the result.
 #[test]
 fn renderers_nest() {
-    let diary = Diary::default();
+    let event_log = EventLog::default();
     let inner = Router::new().errors(|_: &Error| "inner").get("/x", || StatusCode::BAD_GATEWAY);
     let app = build(
-        diary
+        event_log
             .cover("outer", Router::new())
             .errors(|e: &Error| (StatusCode::IM_A_TEAPOT, format!("outer {}", e.code())))
             .get("/x", || StatusCode::BAD_GATEWAY)
@@ -318,10 +318,10 @@ fn renderers_nest() {
     // A renderer may choose another status.
     assert_eq!((get(&app, "/x").status, get(&app, "/x").body.as_str()), (418, "outer bad_gateway"));
     assert_eq!(get(&app, "/plain/x").body, "outer bad_gateway");
-    diary.take();
+    event_log.take();
     let received = get(&app, "/in/x");
     assert_eq!((received.status, received.body.as_str()), (502, "inner"));
-    assert!(diary.take().contains("outer-out(502)"));
+    assert!(event_log.take().contains("outer-out(502)"));
     assert_eq!(get(&app, "/in/y").body, "inner");
 }
 
@@ -338,8 +338,8 @@ fn panics() {
     fn boom(text: &str) -> &'static str {
         panic!("{text}")
     }
-    let diary = Diary::default();
-    let log = diary.clone();
+    let event_log = EventLog::default();
+    let log = event_log.clone();
     let covered = Router::new()
         .layer(layer::around(async |request: OwnedRequest, next: Next| {
             if request.path() == "/m/self" {
@@ -373,7 +373,7 @@ fn panics() {
             .map(|path| {
                 let text = path.rsplit('/').next().unwrap_or_default();
                 let text = if text == "self" { "middleware" } else { text };
-                (format!("panicked: {text}"), get(&app, path), diary.take())
+                (format!("panicked: {text}"), get(&app, path), event_log.take())
             })
             .into();
     for (expected, received, logged) in answers {
@@ -389,11 +389,11 @@ fn panics() {
 #[test]
 fn panics_on_the_way_out() {
     let broken_renderer: fn(&Error) -> Response = |_| panic!("renderer");
-    let diary = Diary::default();
+    let event_log = EventLog::default();
     let app = build(
         Router::new().errors(broken_renderer).nest(
             "/after",
-            diary
+            event_log
                 .cover("outer", Router::new())
                 .errors(|e: &Error| e.code())
                 .layer(layer::on_response(|_: &Request<'_>, _: &mut Response| panic!("layer")))
@@ -404,5 +404,5 @@ fn panics_on_the_way_out() {
     let nothing = rendered("not_found", "there is nothing at this path");
     assert_eq!((rendering.status, rendering.body), (404, nothing));
     assert_eq!((response.status, response.body.as_str()), (500, "internal"));
-    assert_eq!(diary.take(), "outer-request outer-in outer-out(500) outer-response(500)");
+    assert_eq!(event_log.take(), "outer-request outer-in outer-out(500) outer-response(500)");
 }

@@ -69,13 +69,13 @@ impl FromRequest for Subject {
     }
 }
 
-/// The layer has said it.
+/// Empty: the layer documents it.
 #[cfg(feature = "openapi")]
 impl<T> crate::app::openapi::DescribeInput for Claims<T> {
     fn describe(_: &mut crate::app::openapi::Operation<'_>) {}
 }
 
-/// The layer has said it.
+/// Empty: the layer documents it.
 #[cfg(feature = "openapi")]
 impl crate::app::openapi::DescribeInput for Subject {
     fn describe(_: &mut crate::app::openapi::Operation<'_>) {}

@@ -130,14 +130,14 @@ impl Jwt {
 }
 
 /// What runs on each worker.
-struct Gatekeeper {
+struct TokenVerifier {
     rules: Arc<Rules>,
     remembered: RefCell<Remembered>,
 }
 
-impl Gatekeeper {
+impl TokenVerifier {
     fn new(rules: Arc<Rules>) -> Self {
-        Gatekeeper { rules, remembered: RefCell::default() }
+        TokenVerifier { rules, remembered: RefCell::default() }
     }
 
     /// What a token says, if it is valid at `now`, in seconds since 1970.
@@ -168,9 +168,9 @@ impl From<Jwt> for Layer {
         let problems = jwt.problems();
         let rules = Arc::new(jwt.rules);
         let layer = on_request_per_worker(
-            move || Rc::new(Gatekeeper::new(Arc::clone(&rules))),
-            |gatekeeper: &Rc<Gatekeeper>, request: &Request<'_>| -> ControlFlow<Response> {
-                match gatekeeper.judge(request) {
+            move || Rc::new(TokenVerifier::new(Arc::clone(&rules))),
+            |verifier: &Rc<TokenVerifier>, request: &Request<'_>| -> ControlFlow<Response> {
+                match verifier.judge(request) {
                     Ok(()) => ControlFlow::Continue(()),
                     Err(error) => ControlFlow::Break(error.into_response()),
                 }

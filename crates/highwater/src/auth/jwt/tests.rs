@@ -33,17 +33,17 @@ const RFC_EC: [&str; 2] =
     ["f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"];
 const RFC_EC_TOKEN: &str = "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q";
 
-fn gatekeeper(jwt: Jwt) -> Gatekeeper {
+fn verifier(jwt: Jwt) -> TokenVerifier {
     assert_eq!(jwt.problems(), Vec::<String>::new());
-    Gatekeeper::new(Arc::new(jwt.rules))
+    TokenVerifier::new(Arc::new(jwt.rules))
 }
 
-fn lenient() -> Gatekeeper {
-    gatekeeper(jwt(JwtKey::hs256(SECRET)).without_expiry().any_audience())
+fn lenient() -> TokenVerifier {
+    verifier(jwt(JwtKey::hs256(SECRET)).without_expiry().any_audience())
 }
 
-fn subject(gatekeeper: &Gatekeeper, token: &str, now: f64) -> Result<String, Denied> {
-    let verified = gatekeeper.verify(token, now)?;
+fn subject(verifier: &TokenVerifier, token: &str, now: f64) -> Result<String, Denied> {
+    let verified = verifier.verify(token, now)?;
     Ok(verified.subject.as_deref().unwrap_or("nobody").to_owned())
 }
 
@@ -65,22 +65,22 @@ const HS256: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 /// Purpose: our own tokens and those of other libraries are taken, and each claim is optional that may be.
 #[test]
 fn valid() {
-    let gatekeeper = lenient();
-    assert_eq!(subject(&gatekeeper, &issued("us er/ñ", 60.0), NOW), Ok("us er/ñ".into()));
+    let verifier = lenient();
+    assert_eq!(subject(&verifier, &issued("us er/ñ", 60.0), NOW), Ok("us er/ñ".into()));
     for claims in [
         r#"{"sub":"a"}"#,
         r#"{"sub":"a","exp":1700000001}"#,
         r#"{"sub":"a","exp":1700000000.5,"nbf":1700000000}"#,
         r#"{"aud":"others","iss":"x","sub":"a","iat":1}"#,
     ] {
-        assert_eq!(subject(&gatekeeper, &signed(HS256, claims), NOW), Ok("a".into()), "{claims}");
+        assert_eq!(subject(&verifier, &signed(HS256, claims), NOW), Ok("a".into()), "{claims}");
     }
 }
 
 /// Purpose: no trick with the header, the claims or the signature makes a token valid.
 #[test]
 fn refused() {
-    let gatekeeper = lenient();
+    let verifier = lenient();
     let good = signed(HS256, r#"{"sub":"a"}"#);
     let (message, tag) = good.rsplit_once('.').expect("three parts");
     let unsigned = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.".to_owned();
@@ -109,15 +109,14 @@ fn refused() {
         (String::new(), Denied::Invalid),
     ];
     for (token, denied) in cases {
-        assert_eq!(subject(&gatekeeper, &token, NOW), Err(denied), "{token}");
+        assert_eq!(subject(&verifier, &token, NOW), Err(denied), "{token}");
     }
 }
 
 /// Purpose: a token for somebody else, or of somebody else, is none for us; and by default one that never ends is none.
 #[test]
 fn parties() {
-    let strict =
-        gatekeeper(jwt(JwtKey::hs256(SECRET)).issuer("us").issuer("them").audience("todos"));
+    let strict = verifier(jwt(JwtKey::hs256(SECRET)).issuer("us").issuer("them").audience("todos"));
     for (claims, outcome) in [
         (r#""iss":"us","aud":"todos""#, Ok("a".to_owned())),
         (r#""iss":"them","aud":["x","todos"]"#, Ok("a".to_owned())),
@@ -130,7 +129,7 @@ fn parties() {
         let token = signed(HS256, &format!(r#"{{"sub":"a","exp":1700000060,{claims}}}"#));
         assert_eq!(subject(&strict, &token, NOW), outcome, "{claims}");
     }
-    let plain = gatekeeper(jwt(JwtKey::hs256(SECRET)));
+    let plain = verifier(jwt(JwtKey::hs256(SECRET)));
     let subject_of = |claims: &str| subject(&plain, &signed(HS256, claims), NOW);
     assert_eq!(subject_of(r#"{"sub":"a","exp":1700000060}"#), Ok("a".into()));
     assert_eq!(subject_of(r#"{"sub":"a","exp":1700000060,"aud":"x"}"#), Err(Denied::Audience));
@@ -146,21 +145,21 @@ fn public_keys() {
     let rsa = || JwtKey::rs256_pem(RSA_PEM).expect("OpenSSL's");
     let ec = || JwtKey::es256_pem(EC_PEM).expect("OpenSSL's");
     for (key, token) in [(rsa(), RSA_TOKEN), (ec(), EC_TOKEN)] {
-        let gatekeeper = gatekeeper(jwt(key));
-        assert_eq!(subject(&gatekeeper, token, NOW), Ok("ann".into()));
+        let verifier = verifier(jwt(key));
+        assert_eq!(subject(&verifier, token, NOW), Ok("ann".into()));
         let other = if token == RSA_TOKEN { EC_TOKEN } else { RSA_TOKEN };
-        assert_eq!(subject(&gatekeeper, other, NOW), Err(Denied::Algorithm));
-        assert_eq!(subject(&gatekeeper, &issued("a", 60.0), NOW), Err(Denied::Algorithm));
+        assert_eq!(subject(&verifier, other, NOW), Err(Denied::Algorithm));
+        assert_eq!(subject(&verifier, &issued("a", 60.0), NOW), Err(Denied::Algorithm));
         let (message, _) = token.rsplit_once('.').expect("three parts");
         let (_, tag) = other.rsplit_once('.').expect("three parts");
-        assert_eq!(subject(&gatekeeper, &format!("{message}.{tag}"), NOW), Err(Denied::Signature));
+        assert_eq!(subject(&verifier, &format!("{message}.{tag}"), NOW), Err(Denied::Signature));
     }
-    let both = gatekeeper(jwt(rsa()).or_key(ec()));
+    let both = verifier(jwt(rsa()).or_key(ec()));
     for token in [RSA_TOKEN, EC_TOKEN] {
         assert_eq!(subject(&both, token, NOW), Ok("ann".into()), "while keys change, both count");
     }
     let [x, y] = RFC_EC;
-    let rfc = gatekeeper(jwt(JwtKey::es256_components(x, y).expect("the RFC's")));
+    let rfc = verifier(jwt(JwtKey::es256_components(x, y).expect("the RFC's")));
     assert_eq!(subject(&rfc, RFC_EC_TOKEN, 1_300_819_379.0), Ok("nobody".into()));
     assert_eq!(subject(&rfc, RFC_EC_TOKEN, 1_300_819_380.0), Err(Denied::Expired));
 }
@@ -201,15 +200,16 @@ fn issued_times_are_whole_seconds() {
 /// both ends.
 #[test]
 fn remembered_tokens_expire() {
-    let gatekeeper = lenient();
+    let verifier = lenient();
     let token = issued("a", 60.0);
-    assert!(subject(&gatekeeper, &token, NOW).is_ok());
-    assert!(subject(&gatekeeper, &token, NOW + 59.9).is_ok());
-    assert_eq!(subject(&gatekeeper, &token, NOW + 60.0), Err(Denied::Expired));
+    assert!(subject(&verifier, &token, NOW).is_ok());
+    assert!(subject(&verifier, &token, NOW + 59.9).is_ok());
+    assert_eq!(subject(&verifier, &token, NOW + 60.0), Err(Denied::Expired));
     // The clock may be set back.
-    assert!(subject(&gatekeeper, &token, NOW + 1.0).is_ok());
-    let late =
-        Gatekeeper::new(Arc::new(jwt(JwtKey::hs256(SECRET)).leeway(Duration::from_secs(5)).rules));
+    assert!(subject(&verifier, &token, NOW + 1.0).is_ok());
+    let late = TokenVerifier::new(Arc::new(
+        jwt(JwtKey::hs256(SECRET)).leeway(Duration::from_secs(5)).rules,
+    ));
     assert!(subject(&late, &token, NOW + 64.9).is_ok());
     assert_eq!(subject(&late, &token, NOW + 65.0), Err(Denied::Expired));
     let early = signed(HS256, r#"{"sub":"a","exp":1800000000,"nbf":1700000005}"#);
@@ -220,19 +220,19 @@ fn remembered_tokens_expire() {
 /// Purpose: however many tokens there are, a worker remembers no more than it may; and one that is used all the time stays.
 #[test]
 fn remembered_tokens_are_bounded() {
-    let gatekeeper = lenient();
+    let verifier = lenient();
     let often = issued("often", 60.0);
     for number in 0..3 * REMEMBERED_MAX {
-        assert!(subject(&gatekeeper, &issued(&number.to_string(), 60.0), NOW).is_ok());
-        assert!(subject(&gatekeeper, &often, NOW).is_ok());
-        let mut remembered = gatekeeper.remembered.borrow_mut();
+        assert!(subject(&verifier, &issued(&number.to_string(), 60.0), NOW).is_ok());
+        assert!(subject(&verifier, &often, NOW).is_ok());
+        let mut remembered = verifier.remembered.borrow_mut();
         assert!(remembered.len() <= REMEMBERED_MAX);
         assert!(remembered.find(&often).is_some());
     }
     // Refused ones are not remembered at all.
-    let before = gatekeeper.remembered.borrow().len();
-    assert!(subject(&gatekeeper, "x.y.z", NOW).is_err());
-    assert_eq!(gatekeeper.remembered.borrow().len(), before);
+    let before = verifier.remembered.borrow().len();
+    assert!(subject(&verifier, "x.y.z", NOW).is_err());
+    assert_eq!(verifier.remembered.borrow().len(), before);
 }
 
 /// Purpose: a secret that is too short for its algorithm is refused when the application is built, of whichever key: at 31 bytes, not at

@@ -1,7 +1,7 @@
 //! The numbers of keys, in a table that never grows.
 //!
 //! Each key has a bucket, chosen by its hash, and each bucket a few places. If all are taken, the key that has used least loses
-//! its place, and begins anew. So a flood of new keys affects only keys with little use, and a key that has used up its
+//! its place, and starts with a full allowance. So a flood of new keys affects only keys with little use, and a key that has used up its
 //! allowance is not freed. Keys are hashed with a secret, so a client cannot aim at another's bucket.
 
 use std::sync::{Mutex, PoisonError};

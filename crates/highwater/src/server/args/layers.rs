@@ -136,7 +136,7 @@ fn idle_of_server(server: &ServerConfig) -> Vec<Idle> {
     if server.tls_client_auth.is_some() && server.tls_client_ca.is_none() {
         let auth = "no client is asked for a certificate without --tls-client-ca; name the authorities of clients there, or \
                     leave this out";
-        // From a variable, too: who set it believes that strangers are kept out.
+        // From a variable, too: its author believes that clients without a certificate are kept out.
         idle.push(Idle::new("tls-client-auth", auth).from_anywhere());
     }
     let Some(shed @ (Shed::None | Shed::App | Shed::Accept)) = server.shed else {

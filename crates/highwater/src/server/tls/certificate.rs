@@ -53,7 +53,7 @@ impl Certificate {
         drop(parsed);
         let key_of = CertifiedKey::new(certificates, private);
         match key_of.keys_match() {
-            // A key that cannot show its public half is taken at its word.
+            // A key without its public half cannot be compared, and is trusted.
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
                 Ok(Certificate { key: Arc::new(key_of), names, not_after })
             }

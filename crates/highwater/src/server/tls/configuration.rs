@@ -131,8 +131,8 @@ fn verifier(
     built.map(Some).map_err(|error| format!("{pem} cannot be used for clients: {error}"))
 }
 
-/// Whether a certificate may sign others. The verifier of clients takes any for an authority: with a client's own, whoever has
-/// its key could vouch for everybody.
+/// Whether a certificate may sign others. The verifier of clients takes any for an authority: with a client's own, the
+/// owner of its key could issue certificates for any client.
 fn may_issue(certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
     // Roots in the form of before 1999 have no constraints, and are read as authorities only.
     let Ok(parsed) = EndEntityCert::try_from(certificate) else { return true };

@@ -114,7 +114,7 @@ impl TlsSeal {
         let State::Hello(acceptor) = &mut self.state else { return None };
         let Some(first) = input.first() else { return WAIT };
         if self.hello == 0 && *first != HANDSHAKE {
-            // Methods are in capital letters. Whoever sends something else can read no answer.
+            // Methods are in capital letters. A client that sends something else cannot read an answer.
             if first.is_ascii_uppercase() {
                 self.own.extend_from_slice(PLAIN_HTTP);
             }

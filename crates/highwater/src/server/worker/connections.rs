@@ -43,7 +43,7 @@ pub(super) struct Connection<P> {
     pub(super) is_suspect: bool,
     /// No request of it has been found.
     pub(super) is_fresh: bool,
-    /// Whose turn it was when output was sent: that of input, before the content of streams; else that of content.
+    /// Which went first the last time that output was sent: input, or else the content of streams.
     is_inputs_turn: bool,
     /// The demand under which the gate last counted it.
     pub(super) demand: Demand,
@@ -56,11 +56,11 @@ pub(super) struct Connection<P> {
     pub(super) peer: Option<SocketAddr>,
     /// Its place among the connections of its client, where these have a limit.
     pub(super) place: Option<Place>,
-    /// By which the peer has shown who it is.
+    /// The certificates with which the peer has authenticated itself.
     pub(super) certificates: Option<PeerCertificates>,
     /// Which versions of HTTP its listener allows.
     pub(super) versions: Versions,
-    /// Whose requests it brings, once that was asked.
+    /// The client whose requests it carries, once that is determined.
     pub(super) client: Option<ClientKey>,
 }
 

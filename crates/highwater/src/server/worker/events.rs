@@ -6,10 +6,10 @@ use std::time::Duration;
 use highwater_core::driver::{ConnId, Event, ListenerId};
 use highwater_core::time::{Clock, Instant};
 
+use super::eviction;
 use super::exchange::ExchangeId;
 use super::inbox::{Done, WokenTask};
 use super::protocol::Protocol;
-use super::room;
 use super::runtime::Runtime;
 use super::serve::ConnectionMut;
 use super::{Parts, WorkerState};
@@ -37,7 +37,7 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
             Event::Accepted(id, at, peer) => return self.accepted(id, at, peer),
             Event::AcceptFailed(error) => {
                 self.parts.metrics.accept_failed(error);
-                room::report_failure(error);
+                eviction::report_failure(error);
                 return self.acceptor.failed(self.parts.turn.now);
             }
             Event::Closed(id) => return self.closed(id),

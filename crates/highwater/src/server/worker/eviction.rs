@@ -30,7 +30,7 @@ const OLDEST_SHARE: usize = 8;
 
 /// The connections that are closed to make room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum RoomPolicy {
+pub(crate) enum Eviction {
     /// The connections that have been idle longest.
     #[default]
     Idle,
@@ -80,10 +80,10 @@ pub(super) fn oldest<P>(connections: &Connections<P>, total: u32) -> Vec<ConnId>
 }
 
 /// How connections are closed to make room.
-pub(super) const fn how(policy: RoomPolicy) -> Close {
+pub(super) const fn how(policy: Eviction) -> Close {
     match policy {
-        RoomPolicy::Idle => Close::Fin,
-        RoomPolicy::Oldest => Close::Reset,
+        Eviction::Idle => Close::Fin,
+        Eviction::Oldest => Close::Reset,
     }
 }
 

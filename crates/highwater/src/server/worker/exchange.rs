@@ -157,7 +157,7 @@ pub(super) struct Exchange {
     pub(super) answer: Answered,
     /// What it is counted for.
     pub(super) counted: Counted,
-    /// Tells its handler that the client has gone; made when one asks.
+    /// Notifies its handler that the client has gone; made on demand.
     pub(super) disconnected: OnceLock<Disconnected>,
     /// The waker of its tasks; made once per record, if at all.
     pub(super) waker: Option<Waker>,
@@ -302,7 +302,7 @@ impl Exchange {
 pub(super) struct Upload {
     /// When to judge it next; `MAX` for never.
     pub(super) due: Instant,
-    /// When it was last judged, and what its protocol said then; `None` if the handler was not waiting for its client.
+    /// When it was last judged, and what its protocol reported then; `None` if the handler was not waiting for its client.
     pub(super) seen: Option<(Instant, protocol::Upload)>,
 }
 

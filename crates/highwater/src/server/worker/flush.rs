@@ -4,8 +4,8 @@ use highwater_core::driver::{Close, ConnId, Driver, Reading, Then};
 use highwater_core::time::Instant;
 
 use super::connections::{Agenda, Connection};
+use super::eviction::{self, Eviction};
 use super::protocol::Protocol;
-use super::room::{self, RoomPolicy};
 use super::{Parts, Worker, WorkerState};
 use crate::metrics::Rejection;
 
@@ -123,14 +123,14 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
         if plan.make_room {
             self.make_room();
         }
-        let (driver, WorkerState { acceptor, parts, room_policy, .. }) =
+        let (driver, WorkerState { acceptor, parts, eviction_policy, .. }) =
             (&mut self.driver, &mut self.state);
         let Parts { admission, turn, metrics, .. } = parts;
         acceptor.fit_backlog(&admission.gate, turn.now, |at, backlog| driver.backlog(at, backlog));
         if plan.became_full {
             metrics.rejected(Rejection::AcceptConnectionsMax);
-            if *room_policy == RoomPolicy::Idle {
-                room::report_full(acceptor.count());
+            if *eviction_policy == Eviction::Idle {
+                eviction::report_full(acceptor.count());
             }
         }
         acceptor.decide(&admission.gate, turn.now, |at, accepting| driver.accept(at, accepting));
@@ -138,21 +138,21 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
 
     /// Closes connections to make room for others.
     fn make_room(&mut self) {
-        let WorkerState { acceptor, connections, parts, room_policy, .. } = &mut self.state;
+        let WorkerState { acceptor, connections, parts, eviction_policy, .. } = &mut self.state;
         let turn = &parts.turn;
-        let policy = *room_policy;
+        let policy = *eviction_policy;
         let closed = match policy {
-            RoomPolicy::Oldest => room::oldest(connections, acceptor.count()),
+            Eviction::Oldest => eviction::oldest(connections, acceptor.count()),
             // A connection that seems idle may have sent something that is not read yet.
-            RoomPolicy::Idle if turn.is_catching_up() || !acceptor.may_evict(turn.now) => return,
-            RoomPolicy::Idle => {
-                let (idle, next_due) = room::idle(connections, acceptor.count(), turn.now);
+            Eviction::Idle if turn.is_catching_up() || !acceptor.may_evict(turn.now) => return,
+            Eviction::Idle => {
+                let (idle, next_due) = eviction::idle(connections, acceptor.count(), turn.now);
                 acceptor.evict_due = next_due;
                 idle
             }
         };
         for id in closed {
-            self.close(id, room::how(policy));
+            self.close(id, eviction::how(policy));
         }
     }
 
@@ -164,10 +164,10 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
             return;
         }
         if how == Close::Fin
-            && let Some(farewell) = channel.take_farewell(link, now)
+            && let Some(closing_message) = channel.take_closing_message(link, now)
         {
-            self.state.parts.metrics.bytes_written.add(farewell.len() as u64);
-            self.driver.send(id, farewell, Then::Close);
+            self.state.parts.metrics.bytes_written.add(closing_message.len() as u64);
+            self.driver.send(id, closing_message, Then::Close);
             self.state.connection(id).arm();
         } else if channel.close() {
             self.driver.close(id, how);

@@ -16,7 +16,7 @@
 //!          ├─ app            what is served
 //!          ├─ connections    channel, protocol and exchanges of each    connections, channel, exchange
 //!          ├─ parsing        working memory for one request
-//!          ├─ acceptor       how many connections are let in            accept, room
+//!          ├─ acceptor       how many connections are let in            accept, eviction
 //!          ├─ agenda         what is flushed, what is due               connections, cork
 //!          └─ parts ─┬─ turn         what time it is, what was done     turn, served_time, statistics, blocking
 //!                    ├─ admission    what is served                     crate::admission::worker
@@ -46,6 +46,7 @@ mod cork;
 mod detached;
 mod encode;
 mod events;
+mod eviction;
 mod exchange;
 mod flush;
 #[cfg(test)]
@@ -57,7 +58,6 @@ mod inspect;
 mod large_body;
 mod protocol;
 mod readiness;
-mod room;
 mod run;
 mod runtime;
 mod serve;
@@ -102,8 +102,8 @@ pub(in crate::server) use self::body_memory::BodyMemory;
 pub(crate) use self::channel::Sealer;
 #[cfg(any(feature = "sim", feature = "tls"))]
 pub(crate) use self::channel::{Opened, Seal};
+pub(in crate::server) use self::eviction::Eviction;
 pub(crate) use self::inbox::Inbox;
-pub(in crate::server) use self::room::RoomPolicy;
 pub(crate) use self::run::{Around, context};
 pub(in crate::server) use self::run::{Phase, serve as run};
 
@@ -126,7 +126,7 @@ pub(crate) struct WorkerConfig {
     /// The memory for bodies, which it shares with the server's other workers.
     pub(crate) body_memory: BodyMemory,
     /// Which connections are closed when there is no room for another.
-    pub(crate) room_policy: RoomPolicy,
+    pub(crate) eviction_policy: Eviction,
     /// Who may name the client of a request.
     pub(crate) proxies: TrustedProxies,
     /// How many connections a client may have, counted with the server's other workers; `None` for any number.
@@ -148,7 +148,7 @@ impl WorkerConfig {
             gate: WorkerGate::open(),
             terms: config.terms(),
             body_memory: config.body_memory_max.map_or_else(BodyMemory::default, BodyMemory::new),
-            room_policy: RoomPolicy::Idle,
+            eviction_policy: Eviction::Idle,
             proxies: config.trusted_proxies.clone(),
             per_client: config.per_client(),
         }
@@ -174,7 +174,7 @@ struct WorkerState<C, P: Protocol> {
     parts: Parts<C>,
     acceptor: Acceptor,
     agenda: Agenda,
-    room_policy: RoomPolicy,
+    eviction_policy: Eviction,
     /// When the application's end-of-turn hooks are to be called again.
     hook_due: Instant,
 }
@@ -228,7 +228,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
             parts,
             acceptor: Acceptor::new(config.connections_max, config.listeners),
             agenda: Agenda::new(now),
-            room_policy: config.room_policy,
+            eviction_policy: config.eviction_policy,
             hook_due: Instant::MAX,
         };
         let mut worker = Worker { driver, state };

@@ -134,7 +134,7 @@ impl Statistics {
         self.others.push(Other { endpoint, ready, deadline, outcome });
     }
 
-    /// How many requests were started in this turn, and how many refused for load; counts anew.
+    /// How many requests were started in this turn, and how many refused for load; starts counting from zero.
     #[inline]
     pub(super) fn take_counts(&mut self) -> (u32, u32) {
         (std::mem::take(&mut self.started), std::mem::take(&mut self.refused))

@@ -118,7 +118,7 @@ pub(super) struct Wanted {
     /// The bytes after a 101.
     pub(super) raw: Option<Vec<u8>>,
     /// In place of whole frames at the end of them, if the server is drained; empty if nothing may be missing.
-    pub(super) farewell: &'static [u8],
+    pub(super) drain_close: &'static [u8],
 }
 
 /// The script of a client.
@@ -595,7 +595,7 @@ fn status(status: u16) -> Wanted {
         continues: false,
         broken: false,
         endless: false,
-        farewell: b"",
+        drain_close: b"",
         raw: None,
     }
 }

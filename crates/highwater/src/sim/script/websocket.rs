@@ -9,7 +9,7 @@ const HANDSHAKE: &str = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r
                          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 /// A close frame with 1001: the server is drained.
-const FAREWELL: &[u8] = b"\x88\x12\x03\xe9the server stops";
+const DRAIN_CLOSE: &[u8] = b"\x88\x12\x03\xe9the server stops";
 
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
@@ -31,7 +31,8 @@ impl Writer<'_> {
             encode::close(code, "enough", Some(KEY), &mut sent);
             encode::close(code, "", None, &mut expected);
         }
-        let wanted = Wanted { raw: Some(expected), farewell: FAREWELL, body: None, ..status(101) };
+        let wanted =
+            Wanted { raw: Some(expected), drain_close: DRAIN_CLOSE, body: None, ..status(101) };
         self.say_request(get("/ws", wanted), "1.1", HANDSHAKE, false);
         self.steps.push(Step::Await(self.requests.len()));
         self.steps.push(Step::Send(sent));

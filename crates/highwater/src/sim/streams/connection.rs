@@ -194,7 +194,7 @@ impl Toy {
         Found::Wait
     }
 
-    /// Whether a frame may name `stream`, which is gone: it was opened, or not served because of the farewell.
+    /// Whether a frame may name `stream`, which is gone: it was opened, or not served because of a GOAWAY.
     fn may_name(&self, stream: u32) -> bool {
         stream <= self.opened || self.is_draining
     }

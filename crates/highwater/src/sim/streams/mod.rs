@@ -1,5 +1,5 @@
 //! The worker under a protocol with streams, of which no user sees one: up to fifty exchanges at once on a connection,
-//! windows in both directions, resets, and a farewell that names the last stream served. The other is HTTP/2.
+//! windows in both directions, resets, and a GOAWAY that names the last stream served. The other is HTTP/2.
 //!
 //! ```text
 //!  client (own codec, own windows) ──▶ network ──▶ the worker over `Toy`, or HTTP/2 ──▶ app
@@ -15,7 +15,7 @@
 //! * no content comes beyond a window that the client has granted;
 //! * a handler learns that its client has gone only if it has;
 //! * no task is polled that was not woken;
-//! * what is refused by the farewell was never begun; and nothing is left over.
+//! * what GOAWAY refuses was never begun; and nothing is left over.
 
 mod app;
 mod client;

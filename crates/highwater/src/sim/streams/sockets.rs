@@ -11,7 +11,7 @@ const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
 
 /// What the server says when it is drained.
-const FAREWELL: &[u8] = b"\x88\x12\x03\xe9the server stops";
+const DRAIN_CLOSE: &[u8] = b"\x88\x12\x03\xe9the server stops";
 
 /// What is to come back.
 #[derive(Default)]
@@ -26,10 +26,10 @@ impl Echoes {
     /// behind any whole frame, and says so.
     pub(super) fn allow(&self, received: &[u8], is_over: bool) -> bool {
         let is_drained = |end: &usize| {
-            let (echoes, farewell) = received.split_at_checked(*end).unwrap_or((received, b""));
+            let (echoes, drain_close) = received.split_at_checked(*end).unwrap_or((received, b""));
             let is_right = match is_over {
-                true => farewell == FAREWELL,
-                false => FAREWELL.starts_with(farewell),
+                true => drain_close == DRAIN_CLOSE,
+                false => DRAIN_CLOSE.starts_with(drain_close),
             };
             echoes == &self.bytes[..*end] && is_right
         };

@@ -12,7 +12,7 @@ use highwater_core::prng::Prng;
 /// The window of each stream for the server, in both protocols.
 pub(super) const WINDOW_IN: i64 = 4096;
 
-/// The last stream that HTTP/2 can name: a farewell with it refuses none.
+/// The last stream that HTTP/2 can name: GOAWAY with it refuses none.
 pub(super) const NO_LAST: u32 = (1 << 31) - 1;
 
 /// What a client receives.

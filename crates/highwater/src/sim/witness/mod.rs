@@ -161,11 +161,11 @@ impl Watch {
             }
             self.excuse = self.is_unread(link, requests).then_some(Excuse::HalfClosed);
         }
-        if link.facts.farewell_at.is_some()
+        if link.facts.closing_message_at.is_some()
             && !std::mem::replace(&mut self.checked_last, true)
             && !link.is_broken()
         {
-            self.excuse = self.check_farewell(link, requests, around)?;
+            self.excuse = self.check_closing_message(link, requests, around)?;
         }
         if let Some((how, _)) = link.facts.close
             && !std::mem::replace(&mut self.checked_close, true)
@@ -223,7 +223,7 @@ impl Watch {
         let before = self.at_hand();
         self.reader.feed(&link.facts.sent[self.fed..])?;
         self.fed = link.facts.sent.len();
-        if link.facts.has_shut_down() || link.facts.farewell_at.is_some() {
+        if link.facts.has_shut_down() || link.facts.closing_message_at.is_some() {
             self.reader.end()?;
         }
         for at in before..self.at_hand() {
@@ -342,7 +342,7 @@ impl Watch {
         let answered = self.at_hand();
         let nothing_begun = self.times.get(answered).is_none_or(|times| times.start.is_none());
         let idle = nothing_begun
-            && (!link.is_sending() || link.facts.farewell_at.is_some())
+            && (!link.is_sending() || link.facts.closing_message_at.is_some())
             && !self.reader.is_inside()
             && self.reader.raw().is_none()
             && !link.facts.has_shut_down()

@@ -77,8 +77,8 @@ fn clients_take_turns_in_a_long_queue() {
     assert!(rest.map(|(_, refused)| refused).eq([None; 292]), "all the others are started");
 }
 
-/// Purpose: nobody starves. As soon as the oldest has waited for half of the patience, it is next, whoever's it is; that is
-/// on its client's account, so whoever has asked for little is next after it.
+/// Purpose: nobody starves. As soon as the oldest has waited for half of the patience, it is next, whichever client sent it;
+/// that is charged to its client, so a client that has asked for little is next after it.
 #[test]
 fn the_oldest_is_passed_over_for_a_while() {
     let mut queue = queue();
@@ -125,7 +125,7 @@ fn calm_again_it_is_in_order() {
     assert_eq!(started(&mut queue, 20, GROWS), [3007, 8], "it grows again");
 }
 
-/// Purpose: when the queue stands at last, the places are what they were: whoever has asked for much is still behind, and
+/// Purpose: when the queue stands at last, the places are what they were: a client that has asked for much is still behind, and
 /// now its oldest are refused.
 #[test]
 fn it_stands_with_the_same_places() {
@@ -144,8 +144,8 @@ fn it_stands_with_the_same_places() {
     assert_eq!(started[0], (1042, None), "{next:?}");
 }
 
-/// Purpose: the oldest leaves first if its client has given up, whoever's turn it is: else those would be started for their
-/// age.
+/// Purpose: the oldest leaves first if its client has given up, even if another client is next: else abandoned requests would be started for
+/// their age.
 #[test]
 fn given_up_requests_leave_first() {
     let mut queue = queue();

@@ -56,7 +56,7 @@ fn drain(queue: &mut Queue<u32>) -> (Vec<u32>, Vec<u32>) {
     (started, refused)
 }
 
-/// Purpose: whoever has many requests waiting is served no more than others, and pays for a full queue with the newest
+/// Purpose: a client with many waiting requests is served no more than others, and pays for a full queue with the newest
 /// of them.
 #[test]
 fn the_busiest_pays() {
@@ -190,8 +190,8 @@ fn one_request_is_not_too_many() {
     assert_eq!(take(&mut queue, 100_000), Some((1000, delay)), "nobody was to blame lately");
 }
 
-/// Purpose: classes stay strict: the higher one is served first, the lowest one pays for a full queue, whoever the
-/// clients are; and what is never shed is neither ordered nor refused.
+/// Purpose: classes stay strict: the higher one is served first, the lowest one pays for a full queue, whichever
+/// clients ask; and what is never shed is neither ordered nor refused.
 #[test]
 fn classes_are_strict() {
     let mut queue = queue();

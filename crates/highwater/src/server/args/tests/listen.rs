@@ -1,4 +1,4 @@
-//! Where a server is told to listen: one place or several, from each source.
+//! Where a server listens: one place or several, from each source.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn no_listeners() {
     given(&["--config", tags.path()], &[]); // Where none is a value, an empty list says so.
 }
 
-/// Purpose: a listener that believes the headers of proxies must know which, or anybody could be anybody.
+/// Purpose: a listener that trusts the headers of proxies must know which, or any client could claim any address.
 #[test]
 fn proxies_are_named() {
     let required = ("PROVIDER_URL", "x");

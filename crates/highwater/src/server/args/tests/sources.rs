@@ -97,12 +97,12 @@ fn secrets_that_are_refused() {
     );
     let message = secretive(&[], &[("API_KEY", "abc")]).expect_err("it is too short");
     assert!(message.starts_with("error: --api-key \"…\" (from variable API_KEY): "), "{message}");
-    // What is no secret has no file, and a misspelt name is told.
+    // The message about a misspelt name suggests the right one.
     let args = secretive(&[], &[("HIGHWATER_PEPER_FILE", path)]).expect_err("it is misspelt");
     assert!(args.contains("did you mean HIGHWATER_PEPPER_FILE?"), "{args}");
 }
 
-/// Purpose: a file is not named without effect for a setting that is no secret, and the variable that does the same is told.
+/// Purpose: a variable that names a file for a setting that is not a secret is refused, and the message names the right variable.
 #[test]
 fn only_secrets_come_from_files() {
     for (name, value, direct) in [
@@ -226,7 +226,7 @@ fn mistakes_in_profiles() {
     }
 }
 
-/// Purpose: whoever misspells the name of a secret does not find its value in the log.
+/// Purpose: the value of a secret whose name is misspelt is not logged.
 #[test]
 fn misspelt_secrets_are_not_shown() {
     let message = secretive(&[], &[("HIGHWATER_PEPER", "sesame")]).expect_err("it is misspelt");

@@ -222,11 +222,11 @@ impl Channel {
 
     /// The message that a sealed channel sends before it is closed without output, if there is one to send. The send
     /// is then under way, and a close follows it.
-    pub(super) fn take_farewell(&mut self, link: &mut Link, now: Instant) -> Option<Output> {
+    pub(super) fn take_closing_message(&mut self, link: &mut Link, now: Instant) -> Option<Output> {
         if !self.may_send() || self.is_closing {
             return None;
         }
-        let output = self.sealed.as_mut()?.take_farewell()?;
+        let output = self.sealed.as_mut()?.take_closing_message()?;
         link.on_send(now);
         self.sends(Then::Close);
         Some(output)

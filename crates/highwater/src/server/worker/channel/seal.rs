@@ -39,7 +39,7 @@ pub(crate) trait Seal: fmt::Debug {
         Completed::default()
     }
 
-    /// The certificates by which the peer has shown who it is. Asked at [`Opened::Established`].
+    /// The certificates with which the peer has authenticated itself. Asked at [`Opened::Established`].
     fn certificates(&self) -> Option<PeerCertificates> {
         None
     }

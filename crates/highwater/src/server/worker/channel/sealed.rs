@@ -154,7 +154,7 @@ impl Sealed {
         let is_last = !self.has_rest();
         let then = if is_last { std::mem::replace(&mut self.then, Then::Keep) } else { Then::Keep };
         if then != Then::Keep {
-            self.say_farewell(&mut bytes);
+            self.write_closing_message(&mut bytes);
         }
         if bytes.is_empty() && then == Then::Keep {
             if has_taken {
@@ -187,17 +187,17 @@ impl Sealed {
     }
 
     /// What is sent before the connection is closed, unless it has been sent.
-    pub(super) fn take_farewell(&mut self) -> Option<Output> {
+    pub(super) fn take_closing_message(&mut self) -> Option<Output> {
         if self.phase == Phase::Closed {
             return None;
         }
         let mut bytes = Vec::new();
         self.seal.take_own(&mut bytes);
-        self.say_farewell(&mut bytes);
+        self.write_closing_message(&mut bytes);
         (!bytes.is_empty()).then(|| Output { bytes, ..Output::default() })
     }
 
-    fn say_farewell(&mut self, into: &mut Vec<u8>) {
+    fn write_closing_message(&mut self, into: &mut Vec<u8>) {
         if !matches!(self.phase, Phase::Closed | Phase::Failed) {
             self.seal.close(into);
             self.phase = Phase::Closed;

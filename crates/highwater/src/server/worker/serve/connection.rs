@@ -99,7 +99,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         self.touch();
     }
 
-    /// The client may have left before there was a handler to tell.
+    /// The client may have left before there was a handler to notify.
     #[inline(never)]
     pub(super) fn tell_if_disconnected(&mut self) {
         if self.connection.link.has_hung_up() {

@@ -1,14 +1,14 @@
 //! What a worker does for one connection, and for one exchange of it.
 //!
 //! There are two views, borrowed for the time of one event. A [`ConnectionMut`] has the bytes: it receives, sends,
-//! flushes and closes, keeps the deadlines, and owns the loop over what the protocol says next. An [`ExchangeMut`]
+//! flushes and closes, keeps the deadlines, and owns the loop over the protocol's next steps. An [`ExchangeMut`]
 //! has one request and its answer: its own state, its stream, and the parts that its answer needs. It cannot reach
 //! its connection or another exchange, and calls nothing back: when a method of it returns, the connection decides
 //! what is read next.
 //!
 //! ```text
 //!  ConnectionMut   request.rs     bytes in: every complete request is answered, or waits
-//!                  came.rs        what comes besides requests: content, resets, what cannot be served
+//!                  other_input.rs what comes besides requests: content, resets, what cannot be served
 //!                  preamble.rs    bytes in, behind the header of a proxy
 //!                  sealed.rs      bytes in, where they are sealed: the handshake, and what records hold
 //!                  connection.rs  output sent, deadlines, clients that disconnect, the end
@@ -21,9 +21,9 @@
 
 mod answer;
 mod begin;
-mod came;
 mod connection;
 mod deadline;
+mod other_input;
 mod preamble;
 mod refuse;
 mod request;

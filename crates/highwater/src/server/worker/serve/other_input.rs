@@ -7,7 +7,7 @@ use super::super::protocol::{Next, StreamId};
 use crate::app::{BodyError, BodyFeed, Target};
 
 /// What has come that is not a request.
-pub(super) enum Came {
+pub(super) enum OtherInput {
     Nothing,
     Reset(StreamId),
     Reject(Reject),
@@ -15,9 +15,9 @@ pub(super) enum Came {
     Content(Option<usize>),
 }
 
-impl Came {
-    /// That of `next` for `exchange`, whose feed gets what is for it. `body_max` is how many bytes a body may have; `is_cut`,
-    /// whether the peer has ended the connection without saying so.
+impl OtherInput {
+    /// What `next` means for `exchange`, whose feed gets the content. `body_max` is how many bytes a body may have; `is_cut`,
+    /// whether the peer has ended the connection without a closing message.
     #[inline]
     pub(super) fn of(
         next: &Next<'_>,
@@ -26,11 +26,11 @@ impl Came {
         is_cut: bool,
     ) -> Self {
         match next {
-            Next::Wait => Came::Nothing,
-            &Next::Reject(reject) => Came::Reject(reject),
+            Next::Wait => OtherInput::Nothing,
+            &Next::Reject(reject) => OtherInput::Reject(reject),
             of_body => {
                 let most = || exchange.target.map(body_max);
-                Came::Content(pass_on(of_body, &mut exchange.feed, most, is_cut))
+                OtherInput::Content(pass_on(of_body, &mut exchange.feed, most, is_cut))
             }
         }
     }
@@ -38,7 +38,7 @@ impl Came {
 
 /// Gives a piece of a body to its feed, if the handler still reads it. Returns for how many bytes more the feed
 /// has room, if it got the piece. `most` is how many bytes the body may have; `is_cut`, whether the peer has ended the
-/// connection without saying so.
+/// connection without a closing message.
 fn pass_on(
     found: &Next<'_>,
     feed: &mut Option<BodyFeed>,

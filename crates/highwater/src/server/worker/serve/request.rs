@@ -1,4 +1,4 @@
-//! From received bytes to answers: the loop over what the protocol says next.
+//! From received bytes to answers: the loop over the protocol's next steps.
 //!
 //! ```text
 //!  bytes ─▶ parse ─▶ route ─▶ judge ─▶ handle ─▶ encode
@@ -25,7 +25,7 @@ use super::super::protocol::{Begun, Next, Pending, Protocol, Request, Step, Stre
 use super::super::waiting::Waiting;
 use super::super::{Parsing, Parts};
 use super::begin::found_again;
-use super::came::Came;
+use super::other_input::OtherInput;
 use super::{ConnectionMut, ExchangeMut};
 use crate::admission::queue::{Class, Entry};
 use crate::admission::route_limit::Permit;
@@ -144,7 +144,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         let (body, target);
         let (id, exchange) = 'request: {
             let limits = &self.parts.encoder.limits;
-            let came = match protocol.advance(link, input, scratch, limits, now) {
+            let other_input = match protocol.advance(link, input, scratch, limits, now) {
                 Step::Head(pending) => {
                     self.at = streams.at(pending.stream(), conn, self.exchanges);
                     let (id, _, exchange) = self.exchanges.get_mut(self.at);
@@ -159,7 +159,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                             break 'request (id, exchange);
                         }
                         Begun::Collecting => return true,
-                        Begun::Reject(reject) => Came::Reject(reject),
+                        Begun::Reject(reject) => OtherInput::Reject(reject),
                     }
                 }
                 Step::Next(stream, next) => {
@@ -169,13 +169,13 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                         (head, body, target) = (request.head, request.body, None);
                         break 'request (id, exchange);
                     }
-                    // Streams of HTTP/2 say themselves that they end.
+                    // Streams of HTTP/2 report their own end.
                     let is_cut = channel.is_cut() && !streams.is_divided();
-                    Came::of(&next, exchange, |target| app.body_max(target, limits), is_cut)
+                    OtherInput::of(&next, exchange, |target| app.body_max(target, limits), is_cut)
                 }
-                Step::Reset(stream) => Came::Reset(stream),
+                Step::Reset(stream) => OtherInput::Reset(stream),
             };
-            return self.follow_up(came);
+            return self.follow_up(other_input);
         };
         let is_retained = target.is_some();
         let target = target.unwrap_or_else(|| found_again(app, exchange, &head, routed));
@@ -243,16 +243,16 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
 
     /// Does what is left to do once something other than a request has come. Returns whether more may follow.
     #[inline]
-    fn follow_up(&mut self, came: Came) -> bool {
-        match came {
-            Came::Nothing => return !self.holds_bodies(),
-            Came::Reset(stream) => self.reset(stream),
-            Came::Reject(reject) => self.exchange().reject(reject),
-            Came::Content(Some(room)) => {
+    fn follow_up(&mut self, other_input: OtherInput) -> bool {
+        match other_input {
+            OtherInput::Nothing => return !self.holds_bodies(),
+            OtherInput::Reset(stream) => self.reset(stream),
+            OtherInput::Reject(reject) => self.exchange().reject(reject),
+            OtherInput::Content(Some(room)) => {
                 let now = self.parts.turn.now;
                 self.exchange().stream.allow_body(room, now);
             }
-            Came::Content(None) => {}
+            OtherInput::Content(None) => {}
         }
         true
     }
@@ -266,7 +266,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         }
     }
 
-    /// Whether nothing is left of the input that the protocol could say anything about.
+    /// Whether no input is left that the protocol could use.
     #[inline(always)]
     fn is_used_up(&self, input: &[u8]) -> bool {
         self.connection.protocol.is_used_up(&self.connection.link, input)
@@ -409,7 +409,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         (waiting, next_ready)
     }
 
-    /// Encodes an outcome that already is a response; `None` if the response comes later. And whether layers are told
+    /// Encodes an outcome that already is a response; `None` if the response comes later. And whether layers are notified
     /// of its end.
     #[inline(always)]
     fn encode_at_once(&mut self, outcome: &mut Outcome<'_>) -> (Option<Rest>, bool) {

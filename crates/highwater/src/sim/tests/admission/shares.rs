@@ -25,10 +25,10 @@ fn each_address_has_its_share() {
     assert_eq!(statuses.len(), 40, "every request is answered");
     let served = statuses.iter().filter(|&&status| status == 200).count();
     assert!((1..=12).contains(&served), "{served}: about as many as fit into the target");
-    assert_eq!(stage.metrics.queue.strangers.get(), 0);
+    assert_eq!(stage.metrics.queue.overflow.get(), 0);
 }
 
-/// Purpose: in a queue that neither stands nor grows nobody has a share, whoever asks.
+/// Purpose: in a queue that neither stands nor grows no client has a share.
 #[test]
 fn without_a_standing_queue_nobody_has_a_share() {
     let mut stage = Stage::fair();
@@ -44,7 +44,7 @@ fn without_a_standing_queue_nobody_has_a_share() {
     assert_eq!(stage.begun(), expected, "in order");
 }
 
-/// Purpose: a queue that grows and does not stand yet is in the order of shares, too: whoever asks for little is begun
+/// Purpose: a queue that grows and does not stand yet is in the order of shares, too: a client that asks for little is served
 /// soon beside an address that asks for twice the capacity. Nothing is refused, and once the growth is over, the oldest are
 /// begun first again.
 #[test]
