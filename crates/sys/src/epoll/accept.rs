@@ -3,6 +3,11 @@
 //! When accepting resumes, it tries first, and watches the listener only if no connection waits.
 //! Under overload there is room for one connection at a time, and this saves two system calls for
 //! each.
+//!
+//! A connection at a shared socket wakes one driver, which therefore has to accept it even without free descriptors: it
+//! holds a spare one for that.
+//!
+//! Invariant: a shared listener is watched only while the spare descriptor is held.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -20,13 +25,16 @@ const ACCEPTS_MAX: usize = 64;
 
 const READY: u32 = libc::EPOLLIN as u32;
 /// Where several drivers wait for one socket, a connection wakes only one of them. None is lost: the kernel passes it on where
-/// that one is not waiting, and one that was waiting tries to accept before it is told anything else.
+/// that one is not waiting, and one that was waiting tries to accept before it is told anything else,
+/// with the spare descriptor if there is no other.
 const READY_FOR_ONE: u32 = READY | libc::EPOLLEXCLUSIVE as u32;
 
 pub(super) struct Acceptor {
     listeners: Vec<Entrance>,
     /// The next poll tries to accept somewhere without an event from epoll.
     untried: bool,
+    /// Closed to accept a connection when there is no other descriptor. `None` without a shared listener.
+    spare: Option<OwnedFd>,
     peer_addresses: bool,
     connections_max: usize,
 }
@@ -46,7 +54,12 @@ struct Entrance {
 }
 
 impl Acceptor {
-    pub(super) fn new(listeners: Vec<Listener>, config: &DriverConfig) -> io::Result<Acceptor> {
+    pub(super) fn new(
+        listeners: Vec<Listener>,
+        selector: &super::Selector,
+        config: &DriverConfig,
+    ) -> io::Result<Acceptor> {
+        let is_shared = listeners.iter().any(Listener::is_shared);
         let enter = |(id, listener): (ListenerId, Listener)| {
             listener.set_nonblocking(true)?;
             Ok(Entrance {
@@ -62,6 +75,7 @@ impl Acceptor {
         Ok(Acceptor {
             listeners: ids.zip(listeners).map(enter).collect::<io::Result<_>>()?,
             untried: false,
+            spare: if is_shared { Some(spare(selector)?) } else { None },
             peer_addresses: config.peer_addresses,
             connections_max: config.connections_max as usize,
         })
@@ -70,6 +84,21 @@ impl Acceptor {
     fn note_untried(&mut self) {
         self.untried = self.listeners.iter().any(|entrance| entrance.untried);
     }
+
+    /// Whether the listener may be waited at: if it is shared, only with a spare descriptor.
+    fn may_wait(&mut self, id: ListenerId, selector: &super::Selector) -> bool {
+        let listener = &self.listeners[id.index()].listener;
+        if self.spare.is_none() && listener.as_ref().is_some_and(Listener::is_shared) {
+            self.spare = spare(selector).ok();
+            return self.spare.is_some();
+        }
+        true
+    }
+}
+
+/// A descriptor without a use of its own.
+fn spare(selector: &super::Selector) -> io::Result<OwnedFd> {
+    selector.as_fd().try_clone_to_owned()
 }
 
 impl Entrance {
@@ -148,18 +177,27 @@ impl Epoll {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if entrance.wanted == Accepting::Closed {
                         entrance.listener = None;
-                    } else if entrance.watch(selector).is_err() {
+                    } else if !acceptor.may_wait(id, selector) {
+                        self.stop_accepting(AcceptError::Descriptors, on_event);
+                    } else if acceptor.listeners[id.index()].watch(selector).is_err() {
                         self.stop_accepting(AcceptError::Memory, on_event);
                     }
                     return;
                 }
                 Err(error) => {
                     let number = error.raw_os_error().unwrap_or(libc::EINVAL);
-                    if let Some(error) = accept_failure(number) {
-                        self.stop_accepting(error, on_event);
+                    match accept_failure(number) {
+                        // The next round accepts the connection, of which no other driver may know.
+                        Some(AcceptError::Descriptors) if acceptor.spare.take().is_some() => {}
+                        Some(error) => self.stop_accepting(error, on_event),
+                        None => {}
                     }
                 }
             }
+        }
+        let Epoll { acceptor, selector, .. } = self;
+        if !acceptor.may_wait(id, selector) {
+            return self.stop_accepting(AcceptError::Descriptors, on_event);
         }
         let entrance = &mut self.acceptor.listeners[id.index()];
         if entrance.wanted == Accepting::Closed

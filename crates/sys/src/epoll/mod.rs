@@ -80,13 +80,14 @@ impl Epoll {
         let waker = Waker::eventfd()?;
         // Never read, so it stays readable; but edge-triggered, so only a new wake causes an event.
         selector.add(waker.raw_fd(), libc::EPOLLIN as u32 | libc::EPOLLET as u32, Token::WAKE)?;
+        let acceptor = Acceptor::new(listeners, &selector, config)?;
         Ok(Epoll {
             selector,
             slots: Slots::new(),
             ready: Vec::new(),
             reports: Vec::new(),
             scratch: vec![0; RECEIVE_SIZE].into_boxed_slice(),
-            acceptor: Acceptor::new(listeners, config)?,
+            acceptor,
             waker,
         })
     }
