@@ -288,8 +288,9 @@ impl<T: FnMut(Changes)> Work<T> {
                     partition,
                     expected,
                     found,
-                    "the partition counts from a lower offset than before: if the topic was recreated or has lost its newest \
-                     messages, the acknowledged commands among them that were not applied are lost"
+                    "the partition counts from a lower offset than before: the topic was recreated, or the brokers have lost \
+                     data. New commands are applied, and nothing has to be set back; acknowledged commands that the topic has \
+                     lost and that were not applied before are lost: tell the clients to repeat changes that they do not find"
                 );
             }
         }

@@ -45,10 +45,20 @@ pub(super) struct Sought {
 /// The result.
 #[derive(Debug)]
 pub(super) enum Search {
-    /// These records are in the topic.
-    Found(HashMap<u128, Place>),
+    /// These records are in the topic, which has lost others that were delivered.
+    Found(HashMap<u128, Place>, Vec<Loss>),
     /// The topic may not be read, and why.
     Denied(String),
+}
+
+/// A partition that ends before its mark.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loss {
+    pub(super) partition: u32,
+    /// Where it ends.
+    pub(super) end: i64,
+    /// The lowest offset that an uncommitted record may have.
+    pub(super) first: i64,
 }
 
 /// Reads the topic from the marks on. `ends` may stop it early.
@@ -59,7 +69,7 @@ pub(super) fn search(
     ends: impl Fn() -> bool,
 ) -> Result<Search, Error> {
     let consumer = consumer(settings)?;
-    let assigned = places(&consumer, settings, marks, sought.ids.len())?;
+    let (assigned, lost) = places(&consumer, settings, marks, sought.ids.len())?;
     consumer.assign(&assigned).map_err(wrong)?;
     let began = Instant::now();
     let (mut found, mut at_end) = (HashMap::new(), HashSet::new());
@@ -88,7 +98,7 @@ pub(super) fn search(
         if at_end.len() == settings.partitions as usize {
             let since = *quiet_since.get_or_insert(now);
             if found.len() == sought.ids.len() || now - since >= sought.settle {
-                return Ok(Search::Found(found));
+                return Ok(Search::Found(found, lost));
             }
         } else if now - answered_at > SILENCE_MAX || ends() {
             let topic = &settings.topic;
@@ -100,7 +110,7 @@ pub(super) fn search(
                 messages,
                 "the topic was not read to its end: it has got too many messages since; records may be there twice"
             );
-            return Ok(Search::Found(found));
+            return Ok(Search::Found(found, lost));
         }
     }
 }
@@ -161,28 +171,23 @@ fn places(
     settings: &Settings,
     marks: Option<&Marks>,
     sought: usize,
-) -> Result<TopicPartitionList, Error> {
+) -> Result<(TopicPartitionList, Vec<Loss>), Error> {
     let topic = &settings.topic;
     let marks = marks.filter(|marks| marks.topic == *topic);
-    let mut assigned = TopicPartitionList::new();
+    let (mut assigned, mut lost) = (TopicPartitionList::new(), Vec::new());
     for partition in 0..settings.partitions {
         let number = i32::try_from(partition).unwrap_or(i32::MAX);
         let (low, high) = watermarks(consumer, settings, partition)?;
         let from = match marks.and_then(|marks| marks.offsets.get(&partition).copied()) {
-            Some(mark) => {
-                if mark > high {
-                    tracing::warn!(
-                        %topic, partition, end = high, expected = mark,
-                        "the topic ends before what was delivered to it: it was made again, or has lost messages. What \
-                         the journal has not committed is delivered; what was delivered before is not there any more"
-                    );
-                }
-                if mark > high { low } else { mark.max(low) }
+            Some(mark) if mark > high => {
+                lost.push(Loss { partition, end: high, first: low });
+                low
             }
+            Some(mark) => mark.max(low),
             // Its end at the last commit is unknown: go no further back than the number of records sought.
             None => high.saturating_sub(i64::try_from(sought).unwrap_or(i64::MAX)).max(low),
         };
         assigned.add_partition_offset(topic, number, Offset::Offset(from)).map_err(wrong)?;
     }
-    Ok(assigned)
+    Ok((assigned, lost))
 }

@@ -8,12 +8,12 @@
 //!
 //! The marks file records the state, so that a killed process leaves its doubts to the next.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::DeliveryOptions;
-use super::arrived::{Place, Search, Sought, ends, search};
+use super::arrived::{Loss, Place, Search, Sought, ends, search};
 use super::marks::Marks;
 use crate::sink::kafka::{Error, Settings};
 
@@ -93,7 +93,10 @@ impl Doubts {
             let sought = Sought { ids, settle: self.settle };
             let marks = self.is_marked.then_some(&self.marks);
             match search(settings, marks, &sought, ends)? {
-                Search::Found(found) => self.take_found(found, settings),
+                Search::Found(found, lost) => {
+                    lost.into_iter().for_each(|loss| self.lower(settings, loss));
+                    self.take_found(found, settings);
+                }
                 Search::Denied(reason) => self.deny(reason, settings),
             }
         }
@@ -176,11 +179,34 @@ impl Doubts {
     }
 
     /// Released records are committed: only now may the marks pass them.
-    pub(super) fn committed(&mut self) {
+    pub(super) fn committed(&mut self, settings: &Settings) {
+        let mut suspects = BTreeMap::new();
         for (partition, offset) in self.passed.drain(..) {
-            self.marks.pass(partition, offset);
+            // Kafka does not give the offset of every record.
+            if !self.marks.pass(partition, offset) && offset >= 0 {
+                suspects.insert(partition, offset + 1);
+            }
+        }
+        if !suspects.is_empty() {
+            self.look_for_losses(settings, &suspects);
         }
         self.store();
+    }
+
+    /// Logs which partitions have lost what was delivered to them. `suspects` are committed up to the given offsets.
+    fn look_for_losses(&mut self, settings: &Settings, suspects: &BTreeMap<u32, i64>) {
+        let partitions: Vec<u32> = suspects.keys().copied().collect();
+        // If Kafka does not answer, the next record of the partition asks again.
+        let ends = ends(settings, &partitions).unwrap_or_default();
+        for (partition, end) in ends {
+            self.lower(settings, Loss { partition, end, first: suspects[&partition] });
+        }
+    }
+
+    fn lower(&mut self, settings: &Settings, Loss { partition, end, first }: Loss) {
+        if let Some(expected) = self.marks.lower(partition, end, first) {
+            say_lost(&settings.topic, partition, end, expected);
+        }
     }
 
     /// Replaces the file. If that fails, the old one is still correct: more of the topic is read after a crash.
@@ -198,6 +224,17 @@ impl Doubts {
     }
 }
 
+/// Logs that a partition ends before what was delivered to it.
+fn say_lost(topic: &str, partition: u32, end: i64, expected: i64) {
+    tracing::warn!(
+        %topic, partition, end, expected,
+        "the partition ends before what was delivered to it: the topic was recreated, or the brokers have lost data. Delivery \
+         goes on with what the journal still holds; earlier records are missing from the topic, so restore them from \
+         elsewhere if they are needed, and set the offsets of its consumer groups back (kafka-consumer-groups.sh \
+         --reset-offsets --to-earliest), or they may pass over new records"
+    );
+}
+
 /// Logs what has changed since the marks were written.
 fn log_changes(marks: &Marks, settings: &Settings) {
     let (topic, partitions) = (&settings.topic, settings.partitions);
@@ -212,5 +249,52 @@ fn log_changes(marks: &Marks, settings: &Settings) {
              partition modulo {partitions}, and a key may have another partition from now on",
             marks.partitions
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::config::FromClientConfig as _;
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+
+    use super::*;
+
+    /// Purpose: brokers that have lost what was delivered are noticed: by a start that has to look for records in the topic, and
+    /// by the first record that goes to such a partition afterwards. Each partition is reported once, and its mark is then
+    /// such that no record is missed after a crash. A partition that has lost nothing is not reported.
+    #[test]
+    fn brokers_that_have_lost_their_data() {
+        let cluster = MockCluster::new(1).expect("a cluster in this process");
+        cluster.create_topic("events", 3, 1).expect("a topic");
+        let settings = Settings::new(&cluster.bootstrap_servers(), "events", 3);
+        let producer = BaseProducer::from_config(&settings.config()).expect("a producer");
+        for partition in 0..3 {
+            let record = BaseRecord::<(), _>::to("events").payload("new").partition(partition);
+            producer.send(record).expect("there is room");
+        }
+        producer.flush(Duration::from_secs(20)).expect("the cluster answers");
+        let folder = std::env::temp_dir().join(format!("doubts-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for the test");
+        let options = DeliveryOptions::new(folder.join("dead-letters.jsonl"));
+        let marks =
+            "highwater-delivery 1\ntopic events\npartitions 3\nopen\n0 42\n1 0\n2 42\nend\n";
+        std::fs::write(&options.marks, marks).expect("a file");
+        let mut doubts = Doubts::load(&settings, &options);
+        doubts.settle = Duration::ZERO;
+        doubts.resolve(&settings, HashSet::from([1]), || false).expect("the cluster answers");
+        assert_eq!(doubts.marks.offsets, BTreeMap::from([(0, 0), (1, 0), (2, 0)]));
+
+        doubts.marks.offsets.insert(0, 42);
+        (0..3).for_each(|partition| doubts.pass(partition, 0));
+        doubts.committed(&settings);
+        assert_eq!(doubts.marks.offsets, BTreeMap::from([(0, 1), (1, 1), (2, 1)]));
+        // Acknowledged before the mark, as in a topic with enough messages.
+        doubts.pass(1, 0);
+        doubts.pass(1, -1);
+        doubts.committed(&settings);
+        assert_eq!(doubts.marks.offsets[&1], 1);
+        assert_eq!(Marks::load(&options.marks), Some(doubts.marks));
+        std::fs::remove_dir_all(folder).expect("it is ours");
     }
 }

@@ -76,16 +76,43 @@ impl Marks {
         fs::rename(new, path)
     }
 
-    /// A committed record is at `offset` of `partition`.
-    pub(super) fn pass(&mut self, partition: u32, offset: i64) {
+    /// A committed record is at `offset` of `partition`. Returns false, and passes nothing, if that is before the mark: then
+    /// the partition counts from a lower offset than before, or Kafka has not said where the record is.
+    pub(super) fn pass(&mut self, partition: u32, offset: i64) -> bool {
         let mark = self.offsets.entry(partition).or_default();
-        *mark = (*mark).max(offset + 1);
+        let is_behind = offset >= *mark;
+        if is_behind {
+            *mark = offset + 1;
+        }
+        is_behind
+    }
+
+    /// The mark of a partition, if that ends before it, at `end`. The mark is then lowered to `to`, which no uncommitted
+    /// record is before.
+    pub(super) fn lower(&mut self, partition: u32, end: i64, to: i64) -> Option<i64> {
+        let mark = self.offsets.get_mut(&partition).filter(|mark| **mark > end)?;
+        Some(std::mem::replace(mark, to))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Purpose: a partition that has lost what was delivered is told from one that has not: only an offset before the mark is
+    /// suspect, only an end before it is a loss, and the loss is found once.
+    #[test]
+    fn a_partition_that_counts_from_a_lower_offset() {
+        let mut marks = Marks::default();
+        assert!(marks.pass(0, 0) && marks.pass(0, 41));
+        assert!(!marks.pass(0, 7), "it is before the mark");
+        let lower = |marks: &mut Marks, partition, end| marks.lower(partition, end, 8);
+        assert_eq!(lower(&mut marks, 0, 42), None, "others have written behind it");
+        assert_eq!(lower(&mut marks, 1, 0), None, "nothing was delivered there");
+        assert_eq!((lower(&mut marks, 0, 10), lower(&mut marks, 0, 10)), (Some(42), None));
+        assert!(marks.pass(0, 8));
+        assert_eq!(marks.offsets, BTreeMap::from([(0, 9)]));
+    }
 
     /// Purpose: a written file reads back; one that a power cut truncated anywhere is refused, or a record after its
     /// mark would be sent twice.

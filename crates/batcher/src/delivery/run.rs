@@ -469,7 +469,7 @@ impl Run {
         self.committed_at = Instant::now();
         let position = self.next_undone();
         self.consumer.commit(position).map_err(disk)?;
-        self.doubts.committed();
+        self.doubts.committed(&self.settings);
         let Done { records, bytes, dead } = std::mem::take(&mut self.done);
         let progress = &self.progress;
         progress.position.store(self.consumer.position(), Ordering::Release);

@@ -16,7 +16,7 @@ use rdkafka::producer::{
 };
 use tokio::sync::oneshot;
 
-use super::KafkaSettings;
+use super::{KafkaSettings, topics};
 use crate::health::Part;
 use crate::queue::QueueError;
 
@@ -170,7 +170,7 @@ impl Producer {
             Some((None, partitions)) if partitions > 0 => {
                 u32::try_from(partitions).map_err(|error| error.to_string())
             }
-            _ => Err(format!("topic {topic} is missing")),
+            _ => Err(topics::missing(topic)),
         }
     }
 

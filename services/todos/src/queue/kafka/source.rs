@@ -16,10 +16,10 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use super::KafkaSettings;
 use super::member::{self, MemberId, SESSION, SESSION_BROKERS};
 use super::producer::client_config;
 use super::readable::Readable;
+use super::{KafkaSettings, topics};
 use crate::command::Command;
 use crate::health::Part;
 use crate::queue::{Delivery, Position, QueueError, Source};
@@ -194,7 +194,7 @@ impl KafkaSource {
     }
 
     fn missing(&self) -> String {
-        format!("Kafka at {}: topic {} is missing", self.brokers, self.topic)
+        format!("Kafka at {}: {}", self.brokers, topics::missing(&self.topic))
     }
 
     fn failed(&self, error: &KafkaError) -> QueueError {

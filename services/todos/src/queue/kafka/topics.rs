@@ -15,6 +15,15 @@ use crate::queue::QueueError;
 /// How long the cluster may take to make a topic.
 const WAIT: Duration = Duration::from_secs(10);
 
+/// That a topic is missing, why that may be, and the remedy.
+pub(super) fn missing(topic: &str) -> String {
+    format!(
+        "topic {topic} is missing; an instance creates it when it starts. If it existed before, it was deleted, or the brokers \
+         have lost their data: acknowledged commands that were not applied are lost with it, so restore that data first if \
+         you can"
+    )
+}
+
 /// Makes the topic of commands and that of dead letters, unless they are there.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::producer::client_config;
-use super::{GROUP, KafkaSettings};
+use super::{GROUP, KafkaSettings, topics};
 use crate::queue::QueueError;
 
 /// How long the cluster may take for each answer.
@@ -70,7 +70,7 @@ impl Watcher {
         let found = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
         let partitions = i32::try_from(found).unwrap_or(i32::MAX);
         if partitions == 0 {
-            return Err(failed(format!("topic {topic} is missing")));
+            return Err(failed(topics::missing(topic)));
         }
         let mut asked = TopicPartitionList::new();
         asked.add_partition_range(topic, 0, partitions - 1);
