@@ -196,6 +196,19 @@ fn nginx_spreads_keeps_and_drains() {
     }
 }
 
+/// Purpose: a request whose attempt to connect fails while instances restart in turn does not wait a second. HAProxy waits for
+/// `timeout connect`, a second at most, before the next attempt: always with one server left, and by its algorithm for
+/// `leastconn` also before it turns to another server.
+#[test]
+fn haproxy_does_not_wait_long_to_connect_again() {
+    let config = fs::read_to_string(path("haproxy/haproxy.cfg")).expect("it is there");
+    let lines: Vec<&str> = config.lines().map(str::trim).collect();
+    assert!(lines.contains(&"balance leastconn") && lines.contains(&"option redispatch 1"));
+    let waits = lines.iter().filter_map(|line| line.strip_prefix("timeout connect "));
+    let waits: Vec<&str> = waits.collect();
+    assert_eq!(waits, ["250ms"]);
+}
+
 /// Purpose: a configuration that HAProxy refuses, or warns about, would be found by whoever deploys it.
 #[test]
 fn haproxy_takes_its_configuration() {
