@@ -22,11 +22,11 @@ use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
 use super::ServerArgs;
 use super::file::{Entry, File};
 use super::idle::Idle;
-use super::near::{meant_by_port, nearest, suggest_listen};
+use super::near::{meant_by_port, nearest, refuse_near_misses, suggest_listen};
 use super::profile;
-use super::secret::{Held, SUFFIX, Secrets};
+use super::secret::{Held, Secrets};
 use super::source::{Source, message_about, refuse_bytes, shown, shown_if_unknown};
-use super::variable::{LISTEN, PREFIX, variable};
+use super::variable::variable;
 use crate::admission::{self, GateChoice, Limiter, Refuse, Shed};
 use crate::choice::listed;
 use crate::server::config::{ServerConfig, UNBELIEVED, clash};
@@ -92,7 +92,7 @@ pub(in crate::server) fn read<P: Parser>(
     let command = P::command();
     let secrets = Secrets::of(&command, |arg| setting(arg).map(variable));
     let mut command = complete(command);
-    refuse_near_misses(&mut command, &secrets, &environment)?;
+    refuse_near_misses(&mut command, &secrets, &environment, is_listen_used)?;
 
     let typed = match lenient(command.clone()).try_get_matches_from(&args) {
         Ok(matches) => matches,
@@ -456,48 +456,4 @@ fn refuse_unknown_keys(command: &mut Command, secrets: &Secrets, file: &File) ->
         shown_if_unknown(&values.join(", "), meant.is_none_or(|arg| secrets.is_secret(arg)));
     let message = format!("{place}: unknown key {key}{shown}; {remedy}");
     Err(command.error(ErrorKind::UnknownArgument, message))
-}
-
-/// Refuses an unknown variable that looks like a misspelled one of ours, or that names a file for a setting which takes
-/// none. Others with our prefix are left alone: Kubernetes makes some up after the names of services.
-fn refuse_near_misses(
-    command: &mut Command,
-    secrets: &Secrets,
-    environment: &BTreeMap<OsString, OsString>,
-) -> Result<(), Error> {
-    let mut known: Vec<String> = secrets.variables().collect();
-    collect_variables(command, &mut known);
-    for (name, value) in environment {
-        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
-        let has = |wanted: &str| known.iter().any(|known| known == wanted);
-        if has(name) {
-            continue;
-        }
-        let value = value.to_string_lossy();
-        let message = if let Some(direct) = name.strip_suffix(SUFFIX).filter(|direct| has(direct)) {
-            format!(
-                "unknown variable {name} (value {value:?}): only secrets can come from files; set {direct} instead"
-            )
-        } else if let Some(address) =
-            meant_by_port(&name[PREFIX.len()..], &value).filter(|_| has(LISTEN))
-        {
-            format!("unknown variable {name} (value {value:?}); did you mean {LISTEN}={address}?")
-        } else {
-            let ours = known.iter().filter_map(|known| known.strip_prefix(PREFIX));
-            let Some(near) = nearest(&name[PREFIX.len()..], ours) else { continue };
-            let near = format!("{PREFIX}{near}");
-            let shown = shown_if_unknown(&value, secrets.has(near.as_ref()));
-            format!("unknown variable {name}{shown}; did you mean {near}?")
-        };
-        return Err(command.error(ErrorKind::UnknownArgument, message));
-    }
-    Ok(())
-}
-
-fn collect_variables(command: &Command, known: &mut Vec<String>) {
-    let variables = command.get_arguments().filter_map(Arg::get_env);
-    known.extend(variables.filter_map(OsStr::to_str).map(str::to_owned));
-    for subcommand in command.get_subcommands() {
-        collect_variables(subcommand, known);
-    }
 }

@@ -1,7 +1,14 @@
 //! Which name was probably meant by one that is unknown?
 
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, Error};
+use clap::{Arg, Command, Error};
+
+use super::secret::{SUFFIX, Secrets};
+use super::source::shown_if_unknown;
+use super::variable::{LISTEN, PREFIX};
 
 /// The candidate that `name` was probably meant to be: one or two typos away, one in a short word.
 pub(super) fn nearest<'a>(
@@ -27,6 +34,56 @@ pub(super) fn suggest_listen(command: &Command, error: &mut Error) {
     let is_port = error.kind() == ErrorKind::UnknownArgument && matches!(&**flag, "--port" | "-p");
     if is_port && command.get_arguments().any(|arg| arg.get_long() == Some("listen")) {
         error.insert(ContextKind::SuggestedArg, ContextValue::String("--listen".to_owned()));
+    }
+}
+
+/// Refuses an unknown variable that looks like a misspelled one of ours, or that names a file for a setting which takes
+/// none. Others with our prefix are left alone: Kubernetes makes some up after the names of services. So is one that means an
+/// address to listen on where that has no effect, as the right variable would have none.
+pub(super) fn refuse_near_misses(
+    command: &mut Command,
+    secrets: &Secrets,
+    environment: &BTreeMap<OsString, OsString>,
+    is_listen_used: bool,
+) -> Result<(), Error> {
+    let mut known: Vec<String> = secrets.variables().collect();
+    collect_variables(command, &mut known);
+    for (name, value) in environment {
+        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
+        let has = |wanted: &str| known.iter().any(|known| known == wanted);
+        if has(name) {
+            continue;
+        }
+        let (value, stem) = (value.to_string_lossy(), &name[PREFIX.len()..]);
+        let direct = name.strip_suffix(SUFFIX).filter(|direct| has(direct));
+        let address = meant_by_port(stem, &value).filter(|_| has(LISTEN));
+        let near = nearest(stem, known.iter().filter_map(|known| known.strip_prefix(PREFIX)));
+        let near = near.map(|near| format!("{PREFIX}{near}"));
+        let means_listen = address.is_some() || [direct, near.as_deref()].contains(&Some(LISTEN));
+        let message = match (direct, address, near) {
+            _ if means_listen && !is_listen_used => continue,
+            (Some(direct), ..) => format!(
+                "unknown variable {name} (value {value:?}): only secrets can come from files; set {direct} instead"
+            ),
+            (None, Some(address), _) => format!(
+                "unknown variable {name} (value {value:?}); did you mean {LISTEN}={address}?"
+            ),
+            (None, None, Some(near)) => {
+                let shown = shown_if_unknown(&value, secrets.has(near.as_ref()));
+                format!("unknown variable {name}{shown}; did you mean {near}?")
+            }
+            (None, None, None) => continue,
+        };
+        return Err(command.error(ErrorKind::UnknownArgument, message));
+    }
+    Ok(())
+}
+
+fn collect_variables(command: &Command, known: &mut Vec<String>) {
+    let variables = command.get_arguments().filter_map(Arg::get_env);
+    known.extend(variables.filter_map(OsStr::to_str).map(str::to_owned));
+    for subcommand in command.get_subcommands() {
+        collect_variables(subcommand, known);
     }
 }
 

@@ -130,6 +130,23 @@ fn a_port_is_part_of_an_address() {
     }
 }
 
+/// Purpose: variables that mean an address to listen on, `HIGHWATER_PORT` among them, do not stop a program that says itself
+/// where it listens: there the right one would have no effect either. Others that look misspelt still do.
+#[test]
+fn a_port_where_no_address_is_read() {
+    let read_with = |name: &str| {
+        let variables = [("PROVIDER_URL", "x"), (name, "3000")];
+        let variables =
+            variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        read::<Args>([OsString::from("service")], variables, |_| Vec::new(), false)
+    };
+    for name in ["HIGHWATER_PORT", "HIGHWATER_LISTN", "HIGHWATER_LISTEN_FILE"] {
+        assert!(read_with(name).is_ok(), "{name}");
+    }
+    let refused = read_with("HIGHWATER_WORKER").expect_err("it is misspelt").to_string();
+    assert!(refused.contains("did you mean HIGHWATER_WORKERS?"), "{refused}");
+}
+
 /// Purpose: a word that is not a command is called that, also where variables set flags that exclude commands.
 #[test]
 fn an_unknown_command_is_called_that() {
