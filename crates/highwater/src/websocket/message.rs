@@ -176,6 +176,26 @@ impl Frame {
     pub(super) fn compressed(&self, deflater: &super::deflate::Deflater) -> Option<Bytes> {
         self.variants.get(deflater, &self.bytes)
     }
+
+    /// The compressed form for this client, if it is not made yet.
+    #[cfg(feature = "websocket-deflate")]
+    pub(super) fn missing(
+        &self,
+        deflater: &super::deflate::Deflater,
+    ) -> Option<super::deflate::Grade> {
+        self.variants.missing(deflater)
+    }
+
+    /// Makes a compressed form, so that sending does not have to.
+    #[cfg(feature = "websocket-deflate")]
+    pub(super) fn compress(&self, grade: super::deflate::Grade) {
+        self.variants.make(grade, &self.bytes);
+    }
+
+    #[cfg(all(test, feature = "websocket-deflate"))]
+    pub(super) fn variants(&self) -> &super::deflate::Variants {
+        &self.variants
+    }
 }
 
 impl fmt::Debug for Frame {

@@ -202,6 +202,18 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether messages are compressed for this client.
+    #[cfg(feature = "websocket-deflate")]
+    pub(super) fn deflater(&self) -> Option<&Deflater> {
+        self.deflater.as_ref()
+    }
+
+    /// Whether a message would be taken now.
+    #[cfg(feature = "websocket-deflate")]
+    pub(super) fn takes(&self) -> bool {
+        self.lock().may_send().is_ok()
+    }
+
     pub(super) fn try_send_frame(&self, frame: &Frame) -> Result<(), Refused> {
         #[cfg(feature = "websocket-deflate")]
         if let Some(deflater) = &self.deflater {

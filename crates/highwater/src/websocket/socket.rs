@@ -9,6 +9,8 @@ use std::task::{Context, Poll};
 use futures_core::Stream;
 use highwater_core::websocket::{CloseCode, End};
 
+#[cfg(feature = "websocket-deflate")]
+use super::deflate::Grade;
 use super::message::{Frame, Message};
 use super::shared::{Refused, Shared};
 use crate::app::Closed;
@@ -162,6 +164,24 @@ impl WebSocketSender {
     /// As [`try_send`](WebSocketSender::try_send).
     pub fn try_send_frame(&self, frame: &Frame) -> Result<(), TrySendError> {
         self.0.try_send_frame(frame).map_err(TrySendError::from)
+    }
+
+    /// The compressed form of a message that this client is to be sent now, if it is not made yet. `known` was made, or is not
+    /// wanted.
+    #[cfg(feature = "websocket-deflate")]
+    pub(super) fn missing(&self, frame: &Frame, known: &mut Option<Grade>) -> Option<Grade> {
+        let deflater = self.0.deflater().filter(|deflater| *known != Some(deflater.grade()))?;
+        let missing = frame.missing(deflater);
+        if missing.is_none() {
+            *known = Some(deflater.grade());
+        }
+        missing.filter(|_| self.0.takes())
+    }
+
+    /// Whether messages are compressed for this client.
+    #[cfg(feature = "websocket-deflate")]
+    pub(super) fn compresses(&self) -> bool {
+        self.0.deflater().is_some()
     }
 
     /// Begins the closing handshake, and does not wait for its end.

@@ -6,7 +6,7 @@ use highwater_core::websocket::accept;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 
 #[cfg(feature = "websocket-deflate")]
-use super::deflate::{Deflater, Inflater};
+use super::deflate::{Deflater, Inflater, Offers};
 use super::driver::connect;
 use super::options::{Options, Origins, option_methods};
 use super::shared::{Agreed, Shared};
@@ -55,9 +55,9 @@ pub struct WebSocketUpgrade {
     accept: Option<HeaderValue>,
     /// What the client offers, in its order.
     offered: Vec<String>,
-    /// The extensions that it offers, a value for each field.
+    /// The extensions that it offers.
     #[cfg(feature = "websocket-deflate")]
-    extensions: Vec<Vec<u8>>,
+    extensions: Offers,
     origin: Option<String>,
     host: Option<String>,
     draining: Draining,
@@ -80,11 +80,7 @@ impl FromRequest for WebSocketUpgrade {
             accept,
             offered: list(request, "sec-websocket-protocol").map(String::from).collect(),
             #[cfg(feature = "websocket-deflate")]
-            extensions: request
-                .headers()
-                .get_all(EXTENSIONS.as_str())
-                .map(<[u8]>::to_vec)
-                .collect(),
+            extensions: Offers::of(request.headers().get_all(EXTENSIONS.as_str())),
             origin: request.header("origin").map(String::from),
             host: request.header("host").map(String::from),
             draining: Draining::from_request(request)?,

@@ -1,7 +1,7 @@
 //! How are messages compressed for a client (RFC 7692 §7.2.1)?
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress};
@@ -20,7 +20,7 @@ thread_local! {
 
 /// What compressed bytes depend on besides the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Grade {
+pub(in super::super) struct Grade {
     level: u32,
     window_bits: u8,
 }
@@ -42,6 +42,10 @@ impl Deflater {
     pub(crate) fn new(level: u32, bytes_min: usize, context: Context) -> Deflater {
         let grade = Grade { level, window_bits: context.window_bits };
         Deflater { grade, bytes_min, context: context.is_kept.then(Mutex::default) }
+    }
+
+    pub(in super::super) fn grade(&self) -> Grade {
+        self.grade
     }
 
     /// Whether a message of this length is compressed. An empty one becomes larger.
@@ -128,11 +132,11 @@ fn run(state: &mut Compress, mut content: &[u8]) -> Vec<u8> {
 /// The compressed forms of one message for many clients, each made when it is first sent.
 ///
 /// There is one for each level and window, of which the clients of an endpoint have seven at most.
-#[derive(Clone)]
 pub(in super::super) struct Variants {
     kind: Kind,
     content_len: usize,
-    made: Arc<Mutex<Vec<Variant>>>,
+    /// Clones share it, from the first clone on: a message that nobody is sent compressed needs none.
+    made: OnceLock<Arc<Mutex<Vec<Variant>>>>,
 }
 
 /// A frame; `None` if the message does not become smaller.
@@ -140,7 +144,17 @@ type Variant = (Grade, Option<Bytes>);
 
 impl Variants {
     pub(in super::super) fn new(kind: Kind, content_len: usize) -> Variants {
-        Variants { kind, content_len, made: Arc::default() }
+        Variants { kind, content_len, made: OnceLock::new() }
+    }
+
+    /// The variant that this client is to be sent, if it is not made yet.
+    pub(in super::super) fn missing(&self, deflater: &Deflater) -> Option<Grade> {
+        let is_made = |made: &Arc<Mutex<Vec<Variant>>>| {
+            let made = made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.iter().any(|(grade, _)| *grade == deflater.grade)
+        };
+        let is_wanted = deflater.compresses(self.content_len);
+        (is_wanted && !self.made.get().is_some_and(is_made)).then_some(deflater.grade)
     }
 
     /// The variant of `frame` for this client; `None` if the message does not become smaller.
@@ -148,16 +162,41 @@ impl Variants {
         if !deflater.compresses(self.content_len) {
             return None;
         }
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, variant)) = made.iter().find(|(grade, _)| *grade == deflater.grade) {
+        self.make(deflater.grade, frame)
+    }
+
+    /// The same, for clients of this grade. Who wants it meanwhile waits: it is made once.
+    pub(in super::super) fn make(&self, grade: Grade, frame: &[u8]) -> Option<Bytes> {
+        let made = self.made.get_or_init(Arc::default);
+        let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, variant)) = made.iter().find(|(of, _)| *of == grade) {
             return variant.clone();
         }
         let content = &frame[frame.len() - self.content_len..];
-        let variant = deflater.grade.alone(content).map(|content| {
+        let variant = grade.alone(content).map(|content| {
             let (header, len) = compressed_header(self.kind, content.len());
             Bytes::from([&header[..len], &content].concat())
         });
-        made.push((deflater.grade, variant.clone()));
+        made.push((grade, variant.clone()));
         variant
+    }
+
+    /// Whether one is being made.
+    #[cfg(test)]
+    pub(in super::super) fn is_making(&self) -> bool {
+        self.made.get().is_some_and(|made| made.try_lock().is_err())
+    }
+
+    /// Whether room was made for any.
+    #[cfg(test)]
+    pub(in super::super) fn are_any(&self) -> bool {
+        self.made.get().is_some()
+    }
+}
+
+impl Clone for Variants {
+    fn clone(&self) -> Self {
+        let made = Arc::clone(self.made.get_or_init(Arc::default));
+        Variants { kind: self.kind, content_len: self.content_len, made: OnceLock::from(made) }
     }
 }

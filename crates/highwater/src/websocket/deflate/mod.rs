@@ -11,6 +11,7 @@
 
 mod deflater;
 mod inflater;
+mod offers;
 #[cfg(test)]
 mod tests;
 
@@ -19,8 +20,9 @@ use highwater_core::websocket::extensions::{
 };
 
 pub(crate) use deflater::Deflater;
-pub(super) use deflater::{Variants, compressed_header};
+pub(super) use deflater::{Grade, Variants, compressed_header};
 pub(crate) use inflater::Inflater;
+pub(super) use offers::Offers;
 
 /// The level of the layer for responses, for the same reason: most of what the best level saves, in little time.
 const LEVEL: u32 = 4;
@@ -127,8 +129,8 @@ impl Deflate {
     }
 
     /// Accepts one of a client's offers, or none.
-    pub(super) fn accept(&self, offers: &[Vec<u8>]) -> Result<Option<Agreed>, Malformed> {
-        accept_deflate(offers.iter().map(Vec::as_slice), &self.most)
+    pub(super) fn accept(&self, offers: &Offers) -> Result<Option<Agreed>, Malformed> {
+        accept_deflate([offers.as_bytes()], &self.most)
     }
 
     /// Compresses and decompresses as was agreed on.
