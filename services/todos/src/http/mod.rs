@@ -14,6 +14,8 @@
 mod error;
 mod input;
 mod openapi;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::fmt;

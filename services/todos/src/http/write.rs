@@ -185,6 +185,9 @@ async fn submit(worker: &Worker, command: &Command, waits: bool) -> Result<Optio
 
 /// Checks that the todo exists and is the caller's; else 404. A todo that was acknowledged before this request is
 /// found even if it is not applied yet.
+///
+/// Whether commands acknowledged before are applied is known at once from the time in the todo's id, unless that is recent, or
+/// in the future because a clock went back; else after a few seconds from how far the workers are.
 async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error> {
     // Asked before it is looked for: what is applied in between is found.
     let was_settled = is_settled(worker, todo, caller.now_us);
@@ -192,14 +195,18 @@ async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error
         return owned;
     }
     let Service { queue, bounds, .. } = &*worker.service;
-    let until = Instant::now() + bounds.wait_max;
+    let asked = Instant::now();
+    let until = asked + bounds.wait_max;
     let mark = queue.mark();
     if mark.is_none() && was_settled {
         return Err(not_found());
     }
     let mut pause = PAUSE[0];
     loop {
-        let settled = mark.is_some_and(|mark| queue.reached(mark));
+        let settled = match mark {
+            Some(mark) => queue.reached(mark),
+            None => !is_deaf(worker) && queue.has_settled(asked.into_std()),
+        };
         if let Some(owned) = look(worker, todo, caller).await? {
             return owned;
         }
@@ -218,10 +225,13 @@ async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error
 /// not while commands of its time wait to be applied, or this instance cannot learn what was applied.
 fn is_settled(worker: &Worker, todo: Uuid, now_us: i64) -> bool {
     let Some(age_us) = age_us(todo, now_us) else { return true };
-    let Service { queue, parts, .. } = &*worker.service;
-    let is_deaf = parts.iter().any(|part| part.name() == STORE && part.down().is_some());
-    let after = queue.settles_after().map(|after| i64::try_from(after.as_micros()));
-    !is_deaf && matches!(after, Some(Ok(after_us)) if age_us > after_us)
+    let after = worker.service.queue.settles_after().map(|after| i64::try_from(after.as_micros()));
+    !is_deaf(worker) && matches!(after, Some(Ok(after_us)) if age_us > after_us)
+}
+
+/// Whether what is applied cannot be heard of.
+fn is_deaf(worker: &Worker) -> bool {
+    worker.service.parts.iter().any(|part| part.name() == STORE && part.down().is_some())
 }
 
 /// Whether the todo is the caller's; `None` if it is not there.

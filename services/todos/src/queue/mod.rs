@@ -22,7 +22,7 @@ use std::error;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::command::{Command, Poison};
 use crate::health::Part;
@@ -62,6 +62,12 @@ pub trait Queue: Send + Sync {
     /// not known.
     fn settles_after(&self) -> Option<Duration> {
         None
+    }
+
+    /// The same without the time in an id, which says nothing once a clock was wrong: whether everything that was
+    /// acknowledged before `at`, by whichever instance, is known to be applied, and had time to become visible.
+    fn has_settled(&self, _at: Instant) -> bool {
+        false
     }
 }
 

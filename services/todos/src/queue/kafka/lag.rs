@@ -21,6 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long the cluster may take for each answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// How long an instance may take to show what is committed. They aim at 100 ms from when it is applied, which is earlier.
+const SHOWN: Duration = Duration::from_millis(250);
+
 /// How many looks are remembered; beyond it, every other one is forgotten.
 const LOOKS_MAX: usize = 64;
 
@@ -32,8 +35,16 @@ pub(super) struct Lag {
 
 #[derive(Default)]
 struct Shared {
-    settled_at: Mutex<Option<Instant>>,
+    settled: Mutex<Option<Settled>>,
     stop: AtomicBool,
+}
+
+/// Everything that was acknowledged before `at` is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Settled {
+    at: Instant,
+    /// When that was found out.
+    found: Instant,
 }
 
 impl Lag {
@@ -47,9 +58,10 @@ impl Lag {
                 let at = Instant::now();
                 match watcher.look(ANSWER) {
                     Ok(partitions) => {
-                        let settled_at = looks.add(at, &partitions);
-                        *theirs.settled_at.lock().unwrap_or_else(PoisonError::into_inner) =
-                            settled_at;
+                        let settled = looks
+                            .add(at, &partitions)
+                            .map(|at| Settled { at, found: Instant::now() });
+                        *theirs.settled.lock().unwrap_or_else(PoisonError::into_inner) = settled;
                     }
                     // Others say that the cluster does not answer; until it does, this is the last that is known.
                     Err(error) => tracing::debug!(%error, "how far the workers are is not known"),
@@ -65,8 +77,22 @@ impl Lag {
 
     /// All that was acknowledged longer ago is applied. `None`: it is not known how long.
     pub(super) fn get(&self) -> Option<Duration> {
-        let settled_at = self.shared.settled_at.lock().unwrap_or_else(PoisonError::into_inner);
-        settled_at.map(|at| at.elapsed())
+        self.settled().map(|settled| settled.at.elapsed())
+    }
+
+    /// Whether all that was acknowledged before `at` is applied, and shown.
+    pub(super) fn has_settled(&self, at: Instant) -> bool {
+        self.settled().is_some_and(|settled| settled.covers(at, Instant::now()))
+    }
+
+    fn settled(&self) -> Option<Settled> {
+        *self.shared.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Settled {
+    fn covers(self, at: Instant, now: Instant) -> bool {
+        self.at >= at && now.saturating_duration_since(self.found) >= SHOWN
     }
 }
 
@@ -142,6 +168,19 @@ mod tests {
         assert!(looks.ahead.len() <= LOOKS_MAX, "{}", looks.ahead.len());
         let last = looks.add(at(20_000), &partitions([10_004, 6], [10_005, 6]));
         assert!(last > Some(at(5_000)) && last < Some(at(20_000)), "{last:?}");
+    }
+
+    /// Purpose: a request is told that what was acknowledged before it is applied only once a look that began after it has
+    /// been reached, and instances had time to show it.
+    #[test]
+    fn what_a_request_may_conclude() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let settled = Settled { at: at(1000), found: at(3000) };
+        let shown = at(3000) + SHOWN;
+        assert!(settled.covers(at(1000), shown) && settled.covers(at(0), shown));
+        assert!(!settled.covers(at(1001), shown));
+        assert!(!settled.covers(at(1000), shown - Duration::from_nanos(1)));
     }
 
     /// Purpose: a look at ends that the topic does not have any more does not stand in the way of later looks.

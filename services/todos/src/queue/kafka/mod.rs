@@ -151,6 +151,10 @@ impl Queue for KafkaQueue {
     fn settles_after(&self) -> Option<Duration> {
         self.lag.get().map(|lag| lag + SETTLED)
     }
+
+    fn has_settled(&self, at: Instant) -> bool {
+        self.lag.has_settled(at)
+    }
 }
 
 impl Drop for KafkaQueue {
