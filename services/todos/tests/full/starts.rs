@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use highwater_testkit::{Process, program};
+use highwater_testkit::{Process, eventually, program};
 use highwater_todos::store::Store as _;
 use highwater_todos::store::postgres::{Postgres, Timeouts, parse_url};
 use tempfile::TempDir;
@@ -96,6 +96,38 @@ fn a_store_that_is_read_only() {
     service.begins(" serving ");
     let message = service.log();
     assert!(message.contains("give DATABASE_URL of the primary"), "{message}");
+}
+
+/// Purpose: an instance whose role may not read the todos any more is not ready, although nothing has changed that it would have
+/// to read, and the rest of the store answers; once the role may, the instance is ready again.
+#[test]
+fn a_role_that_may_not_read_any_more() {
+    let url = schema("full_no_select");
+    let data = tempfile::tempdir().expect("a temporary directory");
+    Process::start(&mut command(&url, &data)).stop();
+    sql(
+        &url,
+        "DO $$ BEGIN DROP OWNED BY full_no_select; EXCEPTION WHEN undefined_object THEN END $$;
+         DROP ROLE IF EXISTS full_no_select; CREATE ROLE full_no_select LOGIN;
+         GRANT ALL ON SCHEMA full_no_select TO full_no_select;
+         GRANT ALL ON ALL TABLES IN SCHEMA full_no_select TO full_no_select;
+         GRANT ALL ON ALL SEQUENCES IN SCHEMA full_no_select TO full_no_select",
+    );
+    let theirs = url.replace("//highwater@", "//full_no_select@");
+    let service = Process::start(&mut command(&theirs, &data));
+    let ready = || service.get("/ready");
+    eventually("it is ready", || ready().status == 200);
+    for table in ["todos", "todo_tombstones", "applied_commands"] {
+        sql(&url, &format!("REVOKE SELECT ON {table} FROM full_no_select"));
+        eventually("it is not ready", || ready().status == 503);
+        let said = ready().text().to_owned();
+        assert!(said.contains("store") && said.contains("permission denied"), "{said}");
+        // It stays that way: what still answers does not count.
+        let stays = std::iter::repeat_with(|| ready().status).take(200).all(|status| status == 503);
+        assert!(stays, "it was ready in between");
+        sql(&url, &format!("GRANT SELECT ON {table} TO full_no_select"));
+        eventually("it is ready again", || ready().status == 200);
+    }
 }
 
 /// Purpose: a start that is asked to stop while it waits for a server that does not answer ends at once, and not as a failure:

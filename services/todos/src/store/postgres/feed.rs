@@ -6,12 +6,12 @@
 //!
 //! [`history`](crate::store::history) decides what has to be read, and whether the store was restored.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use highwater::logging::rate_limited;
 use tokio::try_join;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, Row, Transaction};
+use tokio_postgres::{Config, GenericClient, Row, Transaction};
 use uuid::Uuid;
 
 use super::link::{Failure, Link, Session, Timeouts};
@@ -26,6 +26,9 @@ use crate::todo::now_us;
 /// within which every instance shows what was applied.
 const LOOK: Duration = Duration::from_millis(40);
 
+/// How often the tables that readers need are read although nothing is new, so that a right that was taken away is noticed.
+const TRY: Duration = Duration::from_secs(1);
+
 /// For a feed, an answer that takes long is no answer: readers would rather know that they may be behind.
 const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(1), operation: Duration::from_secs(10) };
@@ -39,6 +42,8 @@ pub struct PostgresFeed {
     link: Link,
     follower: Follower,
     part: Part,
+    /// When everything that readers need was read last; `None` after it could not be.
+    tried: Option<Instant>,
     /// How much memory the todos that are read at first may take.
     bytes_max: usize,
 }
@@ -55,6 +60,7 @@ impl PostgresFeed {
             link,
             follower: Follower::default(),
             part: Part::new("store"),
+            tried: None,
             bytes_max,
         })
     }
@@ -66,7 +72,18 @@ impl Feed for PostgresFeed {
             self.link.wait(wait.min(LOOK));
         }
         let (follower, bytes_max) = (self.follower, self.bytes_max);
-        let read = self.link.run(async |session| read(session, &follower, bytes_max).await);
+        let tries = self.tried.is_none_or(|tried| tried.elapsed() >= TRY);
+        let read = self.link.run(async |session| {
+            let read = read(session, &follower, bytes_max).await?;
+            if tries && matches!(read, (News::Nothing, _)) {
+                // No version is as high, so this reads no row.
+                difference(&session.client, &session.statements, u64::MAX).await?;
+            }
+            Ok(read)
+        });
+        if tries {
+            self.tried = read.is_ok().then(Instant::now);
+        }
         let (news, state) = read?;
         self.follower.note_reported(state, matches!(news, News::Everything(_)));
         Ok(news)
@@ -146,14 +163,14 @@ async fn news(
 
 /// What the versions after `known` changed, and the outcomes of their commands. `None`: it is more than is worth reading.
 async fn difference(
-    transaction: &Transaction<'_>,
+    client: &impl GenericClient,
     statements: &Statements,
     known: u64,
 ) -> Result<Option<(Vec<Change>, Vec<(Uuid, Outcome)>)>, Failure> {
     let known = i64::try_from(known).unwrap_or(i64::MAX);
     let is_too_much = |rows: &[Row]| rows.len() as i64 > CHANGES_MAX;
     let limit = CHANGES_MAX + 1;
-    let versions = transaction.query(&statements.versions, &[&known, &limit]).await?;
+    let versions = client.query(&statements.versions, &[&known, &limit]).await?;
     if is_too_much(&versions) {
         return Ok(None);
     }
@@ -161,9 +178,9 @@ async fn difference(
     let values: [&(dyn ToSql + Sync); 2] = [&batches, &limit];
     let (changed, gone, outcomes) = try_join!(
         biased;
-        transaction.query(&statements.changed, &values),
-        transaction.query(&statements.gone, &values),
-        transaction.query(&statements.outcomes, &values),
+        client.query(&statements.changed, &values),
+        client.query(&statements.gone, &values),
+        client.query(&statements.outcomes, &values),
     )?;
     if [&changed, &gone, &outcomes].into_iter().any(|rows| is_too_much(rows)) {
         return Ok(None);
