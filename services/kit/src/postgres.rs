@@ -3,7 +3,7 @@
 use std::time::Duration;
 use std::{error, io};
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTlsStream;
@@ -20,6 +20,57 @@ pub enum NoConnection {
     Refused(Error),
     /// The deadline has passed.
     Timeout,
+}
+
+/// Why an operation failed, as a store explains it.
+pub trait Failure: Sized {
+    /// There was no answer within that time.
+    fn no_answer(within: Duration) -> Self;
+
+    /// Whether the connection is of no use any more: then the operation is done again on a new one.
+    fn is_broken_connection(&self) -> bool;
+
+    /// Whether the next operation needs a new connection, for another reason.
+    fn is_outdated(&self) -> bool {
+        false
+    }
+}
+
+/// Runs `work` on the session in `slot`, or on what `connect` makes; and once more on a new one if the connection broke. If that
+/// fails too, the caller decides when to try again, because it has the schedule.
+///
+/// # Errors
+/// Why `connect` or `work` failed, or [`Failure::no_answer`] if `work` took longer than `within`.
+pub async fn run<S, T, F: Failure>(
+    slot: &mut Option<S>,
+    within: Duration,
+    client: impl Fn(&S) -> &Client,
+    connect: impl AsyncFn() -> Result<S, F>,
+    work: impl AsyncFn(&mut S) -> Result<T, F>,
+) -> Result<T, F> {
+    let attempt = async |slot: &mut Option<S>| {
+        if slot.as_ref().is_none_or(|session| client(session).is_closed()) {
+            *slot = None;
+            *slot = Some(connect().await?);
+        }
+        let session = slot.as_mut().expect("connected above");
+        match timeout(within, work(session)).await {
+            Ok(Err(failure)) if failure.is_broken_connection() || failure.is_outdated() => {
+                *slot = None;
+                Err(failure)
+            }
+            Ok(result) => result,
+            Err(_) => {
+                // What the server makes of the statement is unknown, so the connection is no use.
+                *slot = None;
+                Err(F::no_answer(within))
+            }
+        }
+    };
+    match attempt(slot).await {
+        Err(failure) if failure.is_broken_connection() => attempt(slot).await,
+        result => result,
+    }
 }
 
 /// Connects, trying until `deadline`: a server that starts at the same time as we do is not an error. The connection is

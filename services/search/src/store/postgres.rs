@@ -4,14 +4,14 @@
 //! other runtime is involved. A batch is one transaction. Rows are written in the order of their
 //! ids, so instances that write the same events at the same time wait for each other instead of
 //! deadlocking. A connection that died while idle is replaced, and the batch written again, once
-//! per call. If that fails too, the caller decides when to try again, because it has the schedule.
+//! per call ([`postgres::run`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use highwater_kit::postgres::{self, NoConnection, cause, server};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{Client, Config, Error};
 use uuid::Uuid;
 
@@ -94,12 +94,9 @@ impl Postgres {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime
             .map_err(|e| StoreError::new(format!("cannot start a runtime for Postgres: {e}")))?;
-        let mut store = Postgres { client: None, runtime, config: config.clone(), timeouts };
-        store
-            .runtime
-            .block_on(connect(&mut store.client, config, timeouts.connect))
-            .map_err(|e| e.explain(config))?;
-        Ok(store)
+        let client = runtime.block_on(connect(config, timeouts.connect));
+        let client = Some(client.map_err(|e| e.explain(config))?);
+        Ok(Postgres { client, runtime, config: config.clone(), timeouts })
     }
 
     /// Runs `work` on a live connection, and once more on a new one if the connection broke.
@@ -108,30 +105,14 @@ impl Postgres {
         work: impl AsyncFn(&mut Client) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
         let Postgres { client, runtime, config, timeouts } = self;
-        let attempt = async |slot: &mut Option<Client>| {
-            if slot.as_ref().is_none_or(Client::is_closed) {
-                connect(slot, config, timeouts.connect).await?;
-            }
-            let client = slot.as_mut().expect("connected above");
-            match timeout(timeouts.operation, work(client)).await {
-                Ok(Err(failure)) if failure.is_broken_connection() => {
-                    *slot = None;
-                    Err(failure)
-                }
-                Ok(result) => result,
-                Err(_) => {
-                    // What the server makes of the statement is unknown, so the connection is no use.
-                    *slot = None;
-                    Err(Failure::Timeout("answer", timeouts.operation))
-                }
-            }
-        };
-        let result = runtime.block_on(async {
-            match attempt(client).await {
-                Err(failure) if failure.is_broken_connection() => attempt(client).await,
-                result => result,
-            }
-        });
+        let connect = async || connect(config, timeouts.connect).await;
+        let result = runtime.block_on(postgres::run(
+            client,
+            timeouts.operation,
+            |client| client,
+            connect,
+            work,
+        ));
         result.map_err(|failure| failure.explain(config))
     }
 }
@@ -180,11 +161,17 @@ impl From<Error> for Failure {
     }
 }
 
-impl Failure {
+impl postgres::Failure for Failure {
+    fn no_answer(within: Duration) -> Failure {
+        Failure::Timeout("answer", within)
+    }
+
     fn is_broken_connection(&self) -> bool {
         matches!(self, Failure::Sql(error) if postgres::is_broken_connection(error))
     }
+}
 
+impl Failure {
     fn explain(self, config: &Config) -> StoreError {
         let server = server(config);
         StoreError::new(match self {
@@ -209,12 +196,8 @@ impl Failure {
     }
 }
 
-/// Fills `slot`, trying until `within` has passed.
-async fn connect(
-    slot: &mut Option<Client>,
-    config: &Config,
-    within: Duration,
-) -> Result<(), Failure> {
+/// A connection to a server with the tables, trying until `within` has passed.
+async fn connect(config: &Config, within: Duration) -> Result<Client, Failure> {
     let deadline = Instant::now() + within;
     let connected = postgres::connect(config, deadline).await;
     let (mut client, connection) = connected.map_err(|why| match why {
@@ -225,8 +208,7 @@ async fn connect(
     tokio::spawn(connection);
     let created = timeout_at(deadline, create_or_check(&mut client)).await;
     created.unwrap_or(Err(Failure::Timeout("answer", within)))?;
-    *slot = Some(client);
-    Ok(())
+    Ok(client)
 }
 
 async fn create_or_check(client: &mut Client) -> Result<(), Failure> {

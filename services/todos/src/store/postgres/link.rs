@@ -2,8 +2,7 @@
 //!
 //! A private current-thread runtime carries the client, so the caller blocks like on a file and no other
 //! runtime is involved. Statements are prepared once for each connection. A connection that died while idle is
-//! replaced, and the operation done again, once for each call; if that fails too, the caller decides when to
-//! try again, because it has the schedule.
+//! replaced, and the operation done again, once for each call ([`postgres::run`]).
 
 use std::fmt;
 use std::future::poll_fn;
@@ -77,31 +76,14 @@ impl Link {
         work: impl AsyncFn(&mut Session) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
         let Link { session, runtime, config, timeouts, greeting, news } = self;
-        let attempt = async |slot: &mut Option<Session>| {
-            if slot.as_ref().is_none_or(|session| session.client.is_closed()) {
-                *slot = None;
-                *slot = Some(connect(config, timeouts.connect, *greeting, news).await?);
-            }
-            let session = slot.as_mut().expect("connected above");
-            match timeout(timeouts.operation, work(session)).await {
-                Ok(Err(failure)) if failure.is_broken_connection() || failure.is_other_schema() => {
-                    *slot = None;
-                    Err(failure)
-                }
-                Ok(result) => result,
-                Err(_) => {
-                    // What the server makes of the statement is unknown, so the connection is no use.
-                    *slot = None;
-                    Err(Failure::Timeout("answer", timeouts.operation))
-                }
-            }
-        };
-        let result = runtime.block_on(async {
-            match attempt(session).await {
-                Err(failure) if failure.is_broken_connection() => attempt(session).await,
-                result => result,
-            }
-        });
+        let connect = async || connect(config, timeouts.connect, *greeting, news).await;
+        let result = runtime.block_on(postgres::run(
+            session,
+            timeouts.operation,
+            |session| &session.client,
+            connect,
+            work,
+        ));
         result.map_err(|failure| failure.explain(config))
     }
 
@@ -136,14 +118,18 @@ impl From<Error> for Failure {
     }
 }
 
-impl Failure {
+impl postgres::Failure for Failure {
+    fn no_answer(within: Duration) -> Failure {
+        Failure::Timeout("answer", within)
+    }
+
     fn is_broken_connection(&self) -> bool {
         matches!(self, Failure::Sql(error) if postgres::is_broken_connection(error))
     }
 
     /// The tables are not those that this connection found: a newer version of the service has changed them. The next
     /// connection says so.
-    fn is_other_schema(&self) -> bool {
+    fn is_outdated(&self) -> bool {
         let Failure::Sql(error) = self else { return false };
         let codes = [
             SqlState::UNDEFINED_COLUMN,
@@ -152,7 +138,9 @@ impl Failure {
         ];
         error.code().is_some_and(|code| codes.contains(code))
     }
+}
 
+impl Failure {
     /// Why the server will never take these values, if that is what it says: they are wrong in themselves,
     /// not the moment. Class 22: data exception; 54: a limit of the program; 23: a constraint.
     pub(super) fn refused_value(&self) -> Option<String> {
