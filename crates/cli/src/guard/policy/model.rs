@@ -46,9 +46,14 @@ struct Scene {
 impl Scene {
     /// A guard that starts in front of a server with `queued` connections.
     fn attach(kind: Kind, deadline_ms: u64, queued: u64) -> Scene {
+        Scene::attach_at(START, kind, deadline_ms, queued)
+    }
+
+    /// The same with another limit to start with.
+    fn attach_at(start: u32, kind: Kind, deadline_ms: u64, queued: u64) -> Scene {
         let target = Duration::from_millis(10);
-        let limit = Box::new(Knee::new(START, MAX, target).at_least(MIN));
-        let bounds = (START, MIN, MAX);
+        let limit = Box::new(Knee::new(start, MAX, target).at_least(MIN));
+        let bounds = (start, MIN, MAX);
         Scene {
             kind,
             deadline: deadline_ms,
@@ -156,6 +161,21 @@ fn a_cold_start_in_an_overload_recovers() {
                 "{service_us} us, {deadline_ms} ms, {excess} times: {good} of {capacity}, limit {limit}"
             );
         }
+    }
+}
+
+/// Purpose: a limit that starts so high that everybody waits in the server for a minute or longer comes down within minutes,
+/// also where the server is full when the guard starts, and no client has given up yet.
+#[test]
+fn a_start_limit_beyond_all_patience_comes_down() {
+    for (service_us, start) in [(20_000, 4096), (5_000, 16_384)] {
+        let capacity = 1e6 / service_us as f64;
+        let kind = Kind::Core { service_us };
+        let mut scene = Scene::attach_at(start, kind, 60_000, u64::from(start));
+        scene.run(300, 2.0 * capacity);
+        let good = scene.run(30, 2.0 * capacity);
+        let limit = scene.policy.limit();
+        assert!(good > 0.9 * capacity && limit < start / 4, "{good} of {capacity}, limit {limit}");
     }
 }
 
