@@ -5,7 +5,7 @@
 # Most of the time goes to three lanes beside each other, and a fourth after them (which of them a test binary belongs to,
 # scripts/test-run.sh says). A lane before them waits for networks, beside what compiles:
 #
-#   fetching    programs that tests call, from crates.io, npm, PyPI and Maven Central
+#   fetching    programs that tests call, from npm, PyPI and Maven Central
 #   waiting     tests of real servers: they wait for deadlines, processes and brokers, and leave the cores idle meanwhile
 #   computing   tests that need nothing but a core: parsers, models, simulations, the doc tests
 #   checking    what compiles, simulates or counts. Much of it uses one core, and the lanes beside it use the other
