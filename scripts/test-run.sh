@@ -16,6 +16,10 @@ main() {
   [ -z "$threads" ] || export RUST_TEST_THREADS=$threads
   # Some tests compile, as whoever uses the library does.
   unset RUSTC_WORKSPACE_WRAPPER
+  # trybuild compiles what its cases need without a width for messages, and the cases with one: for cargo, that is other flags,
+  # with which it would compile everything again. In this variable the flags, which are trybuild's own, are the same for both.
+  [ "$name" != highwater-ui/ui ] ||
+    export CARGO_ENCODED_RUSTFLAGS=$'--cfg\x1ftrybuild\x1f--verbose\x1f-A\x1fdead_code\x1f--diagnostic-width=140'
   [ -n "${TEST_LANE:-}" ] || exec "$@"
   TIMEFORMAT="-- $name used %U + %S s of CPU time"
   time "$@"
