@@ -9,12 +9,12 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kcr_cert_manager_io::v1::certificates::Certificate;
-use kcr_keda_sh::v1alpha1::scaledobjects::ScaledObject;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::schemas::certificate::Certificate;
+use crate::schemas::scaled_object::ScaledObject;
 use crate::{documents, expressions, read, server};
 
 const FILES: &[&str] = &[

@@ -12,6 +12,7 @@ mod grafana;
 mod kubernetes;
 mod prometheus;
 mod proxies;
+mod schemas;
 mod streams;
 
 use std::fs;
