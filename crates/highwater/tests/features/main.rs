@@ -44,6 +44,7 @@ mod runtime;
 mod sse;
 mod testing_http2;
 mod tls;
+mod tls_sessions;
 mod tunnel;
 mod websocket;
 mod websocket_clients;

@@ -97,13 +97,7 @@ fn check_time(
     certificate: &EndEntityCert<'_>,
     now: UnixTime,
 ) -> Result<UnixTime, String> {
-    // Without authorities nothing is ever trusted; but times and purpose are looked at first.
-    let look = |time| {
-        let usage = KeyUsage::server_auth();
-        let looked = certificate.verify_for_usage(&[], &[], &[], time, usage, None, None);
-        looked.err().unwrap_or(webpki::Error::UnknownIssuer)
-    };
-    match look(now) {
+    match look(certificate, now) {
         webpki::Error::CertExpired { not_after, .. } => Err(format!(
             "the certificate in {chain} has expired: it was valid until {}; renew it",
             shown(not_after)
@@ -115,15 +109,29 @@ fn check_time(
         webpki::Error::RequiredEkuNotFoundContext(_) => Err(format!(
             "the certificate in {chain} is not for servers: its extended key usage lacks serverAuth; have it issued again"
         )),
-        _ => {
-            match look(UnixTime::since_unix_epoch(Duration::from_secs(u64::from(u32::MAX) << 8))) {
-                webpki::Error::CertExpired { not_after, .. } => Ok(not_after),
-                error => {
-                    Err(format!("the certificate in {chain} cannot be used: {}", words(&error)))
-                }
-            }
-        }
+        _ => expiry(certificate).map_err(|error| {
+            format!("the certificate in {chain} cannot be used: {}", words(&error))
+        }),
     }
+}
+
+/// When a certificate expires.
+///
+/// # Errors
+/// It cannot be told.
+pub(super) fn expiry(certificate: &EndEntityCert<'_>) -> Result<UnixTime, webpki::Error> {
+    let late = UnixTime::since_unix_epoch(Duration::from_secs(u64::from(u32::MAX) << 8));
+    match look(certificate, late) {
+        webpki::Error::CertExpired { not_after, .. } => Ok(not_after),
+        error => Err(error),
+    }
+}
+
+/// Without authorities nothing is ever trusted; but times and purpose are looked at first.
+fn look(certificate: &EndEntityCert<'_>, time: UnixTime) -> webpki::Error {
+    let usage = KeyUsage::server_auth();
+    let looked = certificate.verify_for_usage(&[], &[], &[], time, usage, None, None);
+    looked.err().unwrap_or(webpki::Error::UnknownIssuer)
 }
 
 /// What is wrong with a certificate, and what to do.

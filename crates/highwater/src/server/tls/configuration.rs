@@ -6,7 +6,9 @@ use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::server::{
+    NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
+};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedProtocolVersion};
 use webpki::{EndEntityCert, Error, KeyUsage};
@@ -14,6 +16,7 @@ use webpki::{EndEntityCert, Error, KeyUsage};
 use super::super::config::{ClientAuth, TlsMin};
 use super::Tls;
 use super::certificate::Certificate;
+use super::proof::Proof;
 use super::resolver::Resolver;
 
 /// The protocols that a listener offers (ALPN), the preferred one first.
@@ -23,6 +26,11 @@ pub(super) type Offer = &'static [&'static [u8]];
 #[derive(Debug)]
 pub(super) struct Configuration {
     base: ServerConfig,
+    /// What it was made of.
+    provider: Arc<CryptoProvider>,
+    min: TlsMin,
+    /// What checks the certificates of clients, if they are to have any.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// The authorities of clients that it was made with.
     authorities: Vec<CertificateDer<'static>>,
     /// The names of its certificates, and when each expires.
@@ -42,27 +50,22 @@ impl Configuration {
             tls.pairs.iter().map(load).collect::<Result<_, _>>()?;
         let authorities = tls.client_ca.as_ref().map(|pem| pem.certificates()).transpose()?;
         let authorities = authorities.unwrap_or_default();
-        let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
-            .with_protocol_versions(versions(tls.min))
-            .map_err(|error| format!("the cryptography cannot be used for TLS: {error}"))?;
-        let builder = match verifier(tls, &authorities, provider, now)? {
-            Some(verifier) => builder.with_client_cert_verifier(verifier),
-            None => builder.with_no_client_auth(),
-        };
-        let mut base = builder.with_cert_resolver(Arc::new(Resolver::new(&certificates)));
-        // Tickets are kept by the clients, so that workers share nothing but the keys.
-        base.session_storage = Arc::new(NoServerSessionStorage {});
-        base.ticketer = match before {
+        let verifier = verifier(tls, &authorities, provider, now)?;
+        let resolver = Arc::new(Resolver::new(&certificates));
+        let tickets = match before {
             // A session proves what its first handshake proved: to nobody else.
             Some(before) if before.authorities == authorities => Arc::clone(&before.base.ticketer),
             _ => ticketer()?,
         };
+        let base = build((provider, tls.min), verifier.clone(), resolver, tickets)
+            .map_err(|error| format!("the cryptography cannot be used for TLS: {error}"))?;
         let expiry = |certificate: &Certificate| {
             let name = certificate.names.first().cloned().unwrap_or_default();
             (name, certificate.not_after)
         };
         let expiries = certificates.iter().map(expiry).collect();
-        Ok(Configuration { base, authorities, expiries })
+        let (provider, min) = (Arc::clone(provider), tls.min);
+        Ok(Configuration { base, provider, min, verifier, authorities, expiries })
     }
 
     /// For a listener that offers `offer`.
@@ -71,6 +74,37 @@ impl Configuration {
         config.alpn_protocols = offer.iter().map(|name| name.to_vec()).collect();
         Arc::new(config)
     }
+
+    /// `common`, which is for all connections of a listener, for one of them. Where clients show certificates, it has its own
+    /// [`Proof`].
+    pub(super) fn for_one(&self, common: &Arc<ServerConfig>) -> Arc<ServerConfig> {
+        let Some(verifier) = &self.verifier else { return Arc::clone(common) };
+        let proof = Arc::new(Proof::new(Arc::clone(verifier), Arc::clone(&common.ticketer)));
+        let resolver = Arc::clone(&common.cert_resolver);
+        let built = build((&self.provider, self.min), Some(proof.clone()), resolver, proof);
+        let mut config = built.expect("the common one was built of the same");
+        config.alpn_protocols.clone_from(&common.alpn_protocols);
+        Arc::new(config)
+    }
+}
+
+fn build(
+    (provider, min): (&Arc<CryptoProvider>, TlsMin),
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    resolver: Arc<dyn ResolvesServerCert>,
+    tickets: Arc<dyn ProducesTickets>,
+) -> Result<ServerConfig, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(Arc::clone(provider));
+    let builder = builder.with_protocol_versions(versions(min))?;
+    let builder = match verifier {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(resolver);
+    // Tickets are kept by the clients, so that workers share nothing but the keys.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.ticketer = tickets;
+    Ok(config)
 }
 
 /// The versions from each minimum on.

@@ -11,13 +11,15 @@
 //! share, no 0-RTT (a request that is replayed would be served twice), no kTLS (a record is sealed where the answer is
 //! encoded, in the same turn).
 //!
-//! Invariants: a connection keeps the certificates that its handshake began with; material that cannot be served is refused
+//! Invariants: a connection keeps the certificates that its handshake began with; a session is not resumed when the client's
+//! certificate has expired (proof), or the authorities have changed; material that cannot be served is refused
 //! at the start, and never replaces the material in use; a peer that breaks the rules is counted, not logged.
 
 mod certificate;
 mod configuration;
 mod pem;
 mod prepared;
+mod proof;
 mod reload;
 mod resolver;
 mod seal;

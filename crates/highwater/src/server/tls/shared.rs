@@ -73,6 +73,7 @@ impl Shared {
 
     /// The configuration for a handshake that begins now.
     pub(super) fn configuration(&self, versions: Versions) -> Arc<ServerConfig> {
-        Arc::clone(&self.current().offering[offer(versions)])
+        let current = self.current();
+        current.configuration.for_one(&current.offering[offer(versions)])
     }
 }
