@@ -14,6 +14,7 @@ use clap::Parser;
 use highwater::http::{HeaderValue, header};
 use highwater::server::args::{self, ServerArgs};
 use highwater::sse::{Event, LastEventId, Sse};
+use highwater::websocket::Deflate;
 use highwater::{
     Body, BodySender, BodyStream, Bytes, Closed, Disconnected, Draining, Error, Handler, Query,
     Response, Router, Server, StatusCode, Upgraded, WebSocket, blocking, websocket,
@@ -80,6 +81,11 @@ fn routes() -> Router {
         .post("/ignore-slowly", wait)
         .get("/upgrade-deaf", || Response::upgrade(HeaderValue::from_static("deaf"), deaf))
         .get("/socket", websocket(echo_messages))
+        .get("/socket-deflate", websocket(measure_messages).deflate(Deflate::new()))
+        .get(
+            "/socket-deflate-kept",
+            websocket(measure_messages).deflate(Deflate::new().client_context_takeover()),
+        )
         .get("/counts", counts);
     let router = bombs::routes(router);
     highwater_arena::probe::routes(router)
@@ -370,6 +376,15 @@ async fn echo(upgraded: Upgraded) {
         }
     }
     outgoing.finish();
+}
+
+/// Answers each message with its length.
+async fn measure_messages(mut socket: WebSocket) {
+    while let Some(message) = socket.recv().await {
+        if socket.send(message.len().to_string()).await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn echo_messages(mut socket: WebSocket) {

@@ -62,7 +62,8 @@ fn each(
 fn floods() -> Vec<Case> {
     let open = [opening(&[]), post(1, "/hold")].concat();
     vec![
-        flood("pings", frame(PING, 0, 0, &[7; 8]), CALM),
+        // Their answers are more than the client's first window: a reset may overtake the farewell behind them.
+        flood("pings", frame(PING, 0, 0, &[7; 8]), &["goaway ENHANCE_YOUR_CALM", "silence"]),
         flood(
             "pings whose answers nobody reads",
             frame(PING, 0, 0, &[7; 8]),

@@ -14,11 +14,20 @@ const PONG: u8 = 10;
 
 const WRONG: &[&str] = &["close 1002"];
 
+/// The first frame of a message that is compressed.
+const COMPRESSED: u8 = 0x40;
+
 const UPGRADE: &str = "GET /socket HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
 
+/// An empty block that is stored (RFC 1951 §3.2.4): whole bytes that become nothing.
+const NOTHING: [u8; 5] = [0, 0, 0, 0xff, 0xff];
+
+/// As much as a message may have.
+const MIB: usize = 1 << 20;
+
 pub(crate) fn cases() -> Vec<Case> {
-    [frames(), messages()].concat()
+    [frames(), messages(), compressed()].concat()
 }
 
 fn once(name: &'static str, frames: impl AsRef<[u8]>, ends: &'static [&'static str]) -> Case {
@@ -112,6 +121,121 @@ fn messages() -> Vec<Case> {
             "messages that nobody reads the answers of",
             (vec![], socket_frame(FIN | BINARY, &[7; 4096]), 100_000),
             &["pushed back"],
+        )
+        .unread(),
+    ]
+}
+
+/// A handshake that agrees on compressed messages.
+fn compressing(path: &str, parameters: &str) -> String {
+    let offer = format!("\r\nSec-WebSocket-Extensions: permessage-deflate{parameters}\r\n\r\n");
+    UPGRADE.replace("/socket", path).trim_end().to_owned() + &offer
+}
+
+/// A compressed message of this many bytes at least, all the same: 258 of them in 13 bits (RFC 1951 §3.2.6).
+fn bomb(bytes: usize) -> Vec<u8> {
+    let (mut out, mut filled) = (vec![0_u8], 0);
+    let mut push = |bits: u32, count: u32| {
+        for bit in (0..count).rev() {
+            if filled == 8 {
+                out.push(0);
+                filled = 0;
+            }
+            *out.last_mut().expect("there is one") |= ((bits >> bit & 1) as u8) << filled;
+            filled += 1;
+        }
+    };
+    push(0b010, 3); // A block that is not the last, with the fixed codes.
+    push(0x30 + u32::from(b'x'), 8);
+    for _ in 0..bytes.div_ceil(258) {
+        push(0b1100_0101, 8); // 258 bytes,
+        push(0, 5); // as the one before them.
+    }
+    push(0, 7); // The end of the block,
+    push(0, 3); // and an empty one, whose length the receiver adds.
+    out
+}
+
+/// RFC 7692: what is small and becomes large, what is marked as compressed and may not be, a context that is not kept.
+fn compressed() -> Vec<Case> {
+    let alone = compressing("/socket-deflate", "");
+    let kept = compressing("/socket-deflate-kept", "; client_max_window_bits=9");
+    let first =
+        |first: u8, content: &[u8]| [alone.as_bytes(), &socket_frame(first, content)].concat();
+    let whole = |content: &[u8]| socket_frame(FIN | COMPRESSED | BINARY, content);
+    let again =
+        |name, first, again, times, ends| Case::repeated(P, name, (first, again, times), ends);
+    vec![
+        Case::once(P, "a compressed ping", first(FIN | COMPRESSED | PING, &NOTHING), WRONG),
+        Case::once(P, "a compressed close", first(FIN | COMPRESSED | CLOSE, b""), WRONG),
+        Case::once(P, "a bit that no extension has", first(FIN | 0x20 | TEXT, b"a"), WRONG),
+        again(
+            "a later frame that is marked as compressed",
+            first(COMPRESSED | BINARY, &NOTHING),
+            socket_frame(FIN | COMPRESSED, &NOTHING),
+            1,
+            WRONG,
+        ),
+        Case::once(
+            P,
+            "bytes that are not compressed",
+            first(FIN | COMPRESSED | BINARY, &[0xff; 100]),
+            &["close 1007"],
+        ),
+        Case::once(
+            P,
+            "a message that becomes 64 MiB",
+            first(FIN | COMPRESSED | BINARY, &bomb(64 * MIB)),
+            &["close 1009"],
+        ),
+        again(
+            "a message that becomes larger with each of its parts",
+            first(COMPRESSED | BINARY, &NOTHING),
+            socket_frame(CONTINUED, &[&bomb(MIB / 16)[..], &NOTHING[1..]].concat()),
+            10_000,
+            &["close 1009"],
+        ),
+        again(
+            "a compressed message of nothing, without an end",
+            first(COMPRESSED | BINARY, &NOTHING),
+            socket_frame(CONTINUED, &NOTHING.repeat(800)),
+            10_000,
+            &["close 1009"],
+        ),
+        again(
+            "a compressed message of empty parts",
+            first(COMPRESSED | BINARY, &bomb(1000)),
+            socket_frame(CONTINUED, b""),
+            500_000,
+            &["lives", "close 1008"],
+        ),
+        again(
+            "compressed messages of nothing",
+            first(FIN | COMPRESSED | BINARY, b""),
+            whole(b""),
+            50_000,
+            &["lives"],
+        ),
+        again(
+            "small messages that become large",
+            alone.clone().into(),
+            whole(&bomb(MIB - 1000)),
+            50,
+            &["lives"],
+        ),
+        again(
+            "the same with a context",
+            kept.clone().into(),
+            whole(&bomb(MIB - 1000)),
+            50,
+            &["lives"],
+        ),
+        again(
+            "small messages that become large, and whose answers nobody reads",
+            alone.clone().into(),
+            whole(&bomb(MIB - 1000)),
+            100,
+            &["unread", "pushed back"],
         )
         .unread(),
     ]
