@@ -231,7 +231,7 @@ fn keys_are_not_changed_for_ever() {
     }
     let cut = (0..1000).find_map(|_| {
         at.tls.refresh_traffic_keys().expect("it is TLS 1.3");
-        at.say(b"").err()
+        at.send(b"").err()
     });
     assert!(cut.is_some() || at.ask(GET).is_err(), "it goes on for ever");
     let mut at = client.connect(running.address(), "localhost").expect("it serves");
