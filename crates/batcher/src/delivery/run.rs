@@ -251,7 +251,7 @@ impl Run {
         }
         let reports = session.reports();
         self.poll = if waits && reports.is_empty() { (self.poll * 2).min(POLL_MAX) } else { POLL };
-        if self.handle_reports(session, reports)? {
+        if self.settle(session, reports)? {
             self.progress.set_trouble(None);
         } else if self.window.open() + self.passing_open() > 0
             && let Some(trouble) = session.trouble()
@@ -371,12 +371,8 @@ impl Run {
         Ok(READ_MAX)
     }
 
-    /// Handles the outcomes of messages. Returns whether any was acknowledged.
-    fn handle_reports(
-        &mut self,
-        session: &Session,
-        reports: Vec<DeliveryReport>,
-    ) -> Result<bool, End> {
+    /// Settles the records that `reports` are about. Returns whether any was acknowledged.
+    fn settle(&mut self, session: &Session, reports: Vec<DeliveryReport>) -> Result<bool, End> {
         let mut is_any = false;
         let mut end = None;
         for (number, outcome) in reports {
@@ -384,10 +380,8 @@ impl Run {
                 is_any |= outcome.is_ok();
                 let (settings, dead_letters) = (&self.settings, &mut self.dead_letters);
                 if let Some(passing) = &mut self.passing {
-                    end = passing
-                        .handle_outcome(index, outcome, settings, dead_letters)
-                        .err()
-                        .or(end);
+                    let handled = passing.handle_outcome(index, outcome, settings, dead_letters);
+                    end = handled.err().or(end);
                 }
                 continue;
             }

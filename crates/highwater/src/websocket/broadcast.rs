@@ -186,7 +186,7 @@ mod tests {
     use super::super::options::Options;
     use super::super::shared::{Agreed, Shared};
     use super::*;
-    use crate::Body;
+    use crate::app::Body;
 
     /// An open connection, and what it is sent.
     fn client(deflate: Option<&Deflate>) -> (WebSocket, Body) {

@@ -75,12 +75,8 @@ fn path_refusals() {
         ("/text/%FF", "path parameter `t`: in `%FF`, the decoded bytes are not UTF-8"),
     ];
     for (path, message) in table {
-        let received = get(&app, path);
-        assert_eq!(
-            (received.status, received.body),
-            (400, rendered("invalid_path", message)),
-            "{path}"
-        );
+        let got = get(&app, path);
+        assert_eq!((got.status, got.body), (400, rendered("invalid_path", message)), "{path}");
     }
 }
 
@@ -473,12 +469,8 @@ fn refused_values_are_the_peers() {
     let fine = ["/one/2", "/small/4", "/pair/1/2", "/named/2", "/ordered/1/2", "/query?n=2"];
     assert!(fine.iter().all(|path| get(&app, path).status == 200));
     let path = |path: &str, message: &str| {
-        let received = get(&app, path);
-        assert_eq!(
-            (received.status, received.body),
-            (400, rendered("invalid_path", message)),
-            "{path}"
-        );
+        let got = get(&app, path);
+        assert_eq!((got.status, got.body), (400, rendered("invalid_path", message)), "{path}");
     };
     path("/one/3", "path parameter `n`: `3` is not accepted: it is odd");
     path("/pair/1/3", "path parameter `n`: `3` is not accepted: it is odd");

@@ -41,6 +41,11 @@ pub(super) use self::prepared::Prepared;
 pub(super) use self::reload::Reloader;
 use super::config::{ClientAuth, ServerConfig, TlsMin};
 
+/// The most bytes within which a client's hello must be complete, the headers of its records included. One with every
+/// extension that browsers know, and a ticket that holds a chain of certificates, has about 8 KiB. Beyond it, the alert
+/// `record_overflow` ends the handshake.
+const HELLO_MAX: usize = 16 * 1024;
+
 /// The certificates of a server, and its requirements for clients: for [`Server::tls`](super::Server::tls), where the
 /// settings `tls-cert`, `tls-key` and so on are not enough.
 ///

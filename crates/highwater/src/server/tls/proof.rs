@@ -17,8 +17,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use webpki::EndEntityCert;
 
+use super::HELLO_MAX;
 use super::certificate::expiry;
-use super::seal::HELLO_MAX;
 
 /// The most that a ticket holds, in bytes; a longer one is not made. It holds all certificates that the client has sent, and a
 /// client that came back with a ticket longer than its hello may be would be refused.

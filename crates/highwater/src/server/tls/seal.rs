@@ -17,17 +17,13 @@ use rustls::server::{Accepted, Acceptor};
 use rustls::{Error, HandshakeKind, ProtocolVersion, ServerConnection};
 
 use super::super::worker::{Opened, Seal};
+use super::HELLO_MAX;
 use super::shared::Shared;
 use crate::app::PeerCertificates;
 use crate::metrics::{Completed, HandshakeFailure};
 
 /// The first byte of a TLS handshake (RFC 8446, section 5.1: `ContentType.handshake`).
 const HANDSHAKE: u8 = 22;
-
-/// The most bytes within which a client's hello must be complete, the headers of its records included. One with every
-/// extension that browsers know, and a ticket that holds a chain of certificates, has about 8 KiB. Beyond it, the alert
-/// [`TOO_LARGE`].
-pub(super) const HELLO_MAX: usize = 16 * 1024;
 
 /// A fatal alert in the clear, `record_overflow` (RFC 8446, section 6.2).
 pub(super) const TOO_LARGE: [u8; 7] = [21, 3, 3, 0, 2, 2, 22];

@@ -9,9 +9,9 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVer
 
 use super::super::config::{ClientAuth, ServerConfig};
 use super::super::worker::{Opened, Seal};
-use super::seal::{HELLO_MAX, TOO_LARGE, TlsSeal};
+use super::seal::{TOO_LARGE, TlsSeal};
 use super::shared::Shared;
-use super::{Pem, Prepared, Tls};
+use super::{HELLO_MAX, Pem, Prepared, Tls};
 
 struct World {
     shared: Arc<Shared>,
