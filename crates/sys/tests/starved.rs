@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -63,7 +63,7 @@ fn starve<D: Subject>() {
     driver.poll(Wait::No, &mut |_| {}).unwrap();
     let next = std::fs::File::open("/proc/self/stat").unwrap().as_raw_fd();
     limits::set_descriptors_soft(next as u64).unwrap();
-    println!("\nwaits");
+    std::io::stdout().write_all(b"\nwaits\n").unwrap();
     // It is killed long before, unless the other process was.
     let end = driver.clock().now() + HANG * 3;
     while driver.clock().now() < end {
