@@ -90,7 +90,7 @@ impl Connection {
         if self.attempted != 0 && !self.worth_parsing(bytes, link.is_eof()) {
             return WAIT;
         }
-        match parse::parse(bytes, limits, &mut scratch.spans, &mut scratch.parsed) {
+        match parse::parse(bytes, limits, &mut scratch.parsed) {
             Ok(true) => {}
             Ok(false) if link.is_eof() => return refused(self.refuse_head(Reject::Truncated)),
             Ok(false) => {

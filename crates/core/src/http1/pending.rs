@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::body::{Decoder, Framing};
 use super::parse::Parsed;
 use super::state::{Connection, Input, Reply, Scratch};
-use crate::http::{Body, BodyPlan, Head, Limits, Reject, Span};
+use crate::http::{Body, BodyPlan, Head, Limits, Reject};
 use crate::link::Link;
 use crate::protocol::{Begun, Next};
 use crate::time::Instant;
@@ -18,7 +18,6 @@ pub struct Pending<'a> {
     connection: &'a mut Connection,
     /// The bytes of the head, and what was found in them.
     bytes: &'a [u8],
-    spans: &'a [Span],
     parsed: &'a Parsed,
     /// Room for content that has come with the head.
     body: &'a mut Vec<u8>,
@@ -32,14 +31,14 @@ impl<'a> Pending<'a> {
         scratch: &'a mut Scratch,
         bytes: &'a [u8],
     ) -> Self {
-        let Scratch { spans, body, parsed } = scratch;
-        Pending { connection, bytes, spans, parsed, body }
+        let Scratch { body, parsed } = scratch;
+        Pending { connection, bytes, parsed, body }
     }
 
     /// The head.
     #[inline(always)]
     pub fn head(&self) -> Head<'a> {
-        self.parsed.head(self.bytes, self.spans)
+        self.parsed.head(self.bytes)
     }
 
     /// Begins the request, and reads its content from the front of `input` as `plan` says.

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 use super::body::Decoder;
 use super::parse::Parsed;
-use crate::http::{Collected, OwnedHead, Reject, Span, Version};
+use crate::http::{Collected, OwnedHead, Reject, Version};
 use crate::link::Link;
 use crate::protocol::Next;
 use crate::time::Instant;
@@ -27,7 +27,6 @@ use crate::time::Instant;
 /// Working memory that the connections of one worker share, each during one call.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    pub(super) spans: Vec<Span>,
     pub(super) body: Vec<u8>,
     /// The head that was parsed last.
     pub(super) parsed: Parsed,

@@ -1,13 +1,13 @@
 //! The trailer section of a request: its fields, as far as they are passed on.
 
-use super::parse::whole_field;
+use super::parse::{Parsed, whole_field};
 use super::state::Scratch;
 use crate::http::{Fields, is_left_out};
 
 /// The fields of a trailer section in `lines`, which are all valid; `None` if none is passed on.
 #[cold]
 pub(super) fn read<'r>(lines: &[u8], scratch: &'r mut Scratch) -> Option<Fields<'r>> {
-    let Scratch { spans, body, .. } = scratch;
+    let Scratch { parsed: Parsed { spans, .. }, body } = scratch;
     spans.clear();
     body.clear();
     body.extend_from_slice(lines);

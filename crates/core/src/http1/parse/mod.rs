@@ -1,6 +1,6 @@
 //! Finds a request head in bytes and decides how its body is framed.
 //!
-//! No allocation but the reused table of spans, and the same result however the bytes were split: limits, grammar and facts
+//! No allocation but the reused table of spans and the host that is kept, and the same result however the bytes were split: limits, grammar and facts
 //! are checked in the order of the bytes.
 
 use alloc::vec::Vec;
@@ -20,8 +20,8 @@ const METHOD_MAX: usize = 32;
 /// What the shortest field line takes: a name of one byte, a colon, a line end.
 const FIELD_MIN: usize = 4;
 
-/// A complete head: positions and the facts that framing needs.
-#[derive(Clone, Copy, Debug)]
+/// A complete head: positions and the facts that framing needs. And what is kept from head to head.
+#[derive(Debug)]
 pub(super) struct Parsed {
     /// Bytes the head takes, leading empty line and final empty line included.
     pub(super) len: usize,
@@ -35,6 +35,10 @@ pub(super) struct Parsed {
     content_length: u64,
     /// How many fields there are.
     field_count: usize,
+    /// Where these are, and room for as many as there may be.
+    pub(super) spans: Vec<Span>,
+    /// See [`Facts`].
+    known_host: Vec<u8>,
 }
 
 impl Default for Parsed {
@@ -49,6 +53,8 @@ impl Default for Parsed {
             flags: Flags::default(),
             content_length: 0,
             field_count: 0,
+            spans: Vec::new(),
+            known_host: Vec::new(),
         }
     }
 }
@@ -86,9 +92,9 @@ impl Parsed {
         }
     }
 
-    /// The view of this head; `bytes` and `spans` must be those it was parsed from and into.
+    /// The view of this head; `bytes` must be those it was parsed from.
     #[inline]
-    pub(super) fn head<'a>(&self, bytes: &'a [u8], spans: &'a [Span]) -> Head<'a> {
+    pub(super) fn head<'a>(&'a self, bytes: &'a [u8]) -> Head<'a> {
         let target = self.target_at.of(bytes);
         Head {
             method: self.method,
@@ -101,7 +107,7 @@ impl Parsed {
             names_request_id: self.flags.has(Flags::REQUEST_ID),
             upgrade: Upgrade::by_field(self.flags.asks_upgrade(self.version)),
             given_id: None,
-            fields: Fields { bytes, spans: &spans[..self.field_count] },
+            fields: Fields { bytes, spans: &self.spans[..self.field_count] },
         }
     }
 }
@@ -109,12 +115,7 @@ impl Parsed {
 /// Parses a head at the start of `bytes` into `parsed`, in place: copying a value whose parts were just
 /// written is slow. `Ok(false)` means that more bytes are needed; a refusal is returned as soon as the
 /// received bytes prove it.
-pub(super) fn parse(
-    bytes: &[u8],
-    limits: &Limits,
-    spans: &mut Vec<Span>,
-    parsed: &mut Parsed,
-) -> Result<bool, Reject> {
+pub(super) fn parse(bytes: &[u8], limits: &Limits, parsed: &mut Parsed) -> Result<bool, Reject> {
     // RFC 9112 §2.2: a server should ignore an empty line before a request line.
     let start = match bytes {
         [b'\r', b'\n', ..] => 2,
@@ -130,12 +131,12 @@ pub(super) fn parse(
     };
     // Room for all that there may be, so that none is asked for while they are found.
     let most = limits.header_count_max.min(limits.header_max / FIELD_MIN + 1);
-    if spans.len() != most {
-        spans.resize(most, Span::default());
+    if parsed.spans.len() != most {
+        parsed.spans.resize(most, Span::default());
     }
-    let found = fields(bytes, behind_line, limits, spans);
-    let spans = &mut spans[..found.count];
-    let mut facts = Facts::new(parsed.version);
+    let found = fields(bytes, behind_line, limits, &mut parsed.spans);
+    let spans = &mut parsed.spans[..found.count];
+    let mut facts = Facts::new(parsed.version, &mut parsed.known_host);
     facts.note_all(Fields { bytes, spans })?;
     if !found.is_whole {
         let rest = bytes.get(found.at..).unwrap_or_default();
@@ -143,23 +144,21 @@ pub(super) fn parse(
         return why_no_field(rest, found.room, is_full).map_or(Ok(false), Err);
     }
     facts.finish()?;
+    (parsed.flags, parsed.content_length) = (facts.flags, facts.content_length);
     if bytes[parsed.target_at.start as usize] != b'/' {
-        replace_host(bytes, parsed, spans);
+        replace_host(bytes, (parsed.method, parsed.target_at), spans);
     }
     parsed.len = found.at;
     parsed.field_count = found.count;
-    parsed.flags = facts.flags;
-    parsed.content_length = facts.content_length;
     Ok(true)
 }
 
 /// Where the target is in absolute-form, its authority is the host, and the `Host` that was received must be
 /// ignored (RFC 9112 §3.2.2): no caller sees it, so it cannot mislead one.
 #[cold]
-fn replace_host(bytes: &[u8], line: &Parsed, spans: &mut [Span]) {
-    let (target, target_start) = (line.target_at.of(bytes), line.target_at.start);
-    let Some(scheme_end) =
-        (line.method != Method::Connect).then(|| authority_start(target)).flatten()
+fn replace_host(bytes: &[u8], (method, target_at): (Method, At), spans: &mut [Span]) {
+    let (target, target_start) = (target_at.of(bytes), target_at.start);
+    let Some(scheme_end) = (method != Method::Connect).then(|| authority_start(target)).flatten()
     else {
         return;
     };

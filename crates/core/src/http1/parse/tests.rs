@@ -4,13 +4,13 @@ use super::*;
 use alloc::format;
 use alloc::string::String;
 
-fn parse(bytes: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Result<Option<Parsed>, Reject> {
+fn parse(bytes: &[u8], limits: &Limits) -> Result<Option<Parsed>, Reject> {
     let mut parsed = Parsed::default();
-    Ok(super::parse(bytes, limits, spans, &mut parsed)?.then_some(parsed))
+    Ok(super::parse(bytes, limits, &mut parsed)?.then_some(parsed))
 }
 
 fn verdict(text: &[u8]) -> Result<Option<usize>, Reject> {
-    parse(text, &Limits::default(), &mut Vec::new()).map(|parsed| parsed.map(|p| p.len))
+    parse(text, &Limits::default()).map(|parsed| parsed.map(|p| p.len))
 }
 
 /// Purpose: a head is complete exactly at its last byte, not before and not after.
@@ -27,9 +27,8 @@ fn complete_at_the_last_byte_only() {
 #[test]
 fn views() {
     let text = b"GET /a%20b?q=1 HTTP/1.1\r\nhost: h\r\nX:  y z \t\r\nx: 2\r\n\r\n";
-    let mut spans = Vec::new();
-    let parsed = parse(text, &Limits::default(), &mut spans).unwrap().unwrap();
-    let head = parsed.head(text, &spans);
+    let parsed = parse(text, &Limits::default()).unwrap().unwrap();
+    let head = parsed.head(text);
     assert_eq!((head.path(), head.query()), ("/a%20b", Some("q=1")));
     assert_eq!(head.headers().get("x"), Some(&b"y z"[..]));
     assert_eq!(head.headers().get_all("X").count(), 2);
@@ -41,9 +40,8 @@ fn views() {
 fn target_forms() {
     let path = |line: &str| {
         let text = format!("{line} HTTP/1.1\r\nHost: h\r\n\r\n");
-        let mut spans = Vec::new();
-        let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans)?.unwrap();
-        let head = parsed.head(text.as_bytes(), &spans);
+        let parsed = parse(text.as_bytes(), &Limits::default())?.unwrap();
+        let head = parsed.head(text.as_bytes());
         Ok((String::from(head.path()), head.query().map(String::from)))
     };
     let ok = |path: &str, query: Option<&str>| Ok((path.into(), query.map(String::from)));
@@ -64,7 +62,7 @@ fn target_forms() {
 #[test]
 fn limits_are_exact() {
     let limits = Limits { uri_max: 10, header_max: 30, ..Limits::default() };
-    let parse = |text: String| parse(text.as_bytes(), &limits, &mut Vec::new()).map(|_| ());
+    let parse = |text: String| parse(text.as_bytes(), &limits).map(|_| ());
     let uri = |n: usize| parse(format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(n - 1)));
     assert_eq!((uri(10), uri(11)), (Ok(()), Err(Reject::UriTooLong)));
     // "Host: h\r\n" has 9 bytes, "X: " and the line end 5.
@@ -85,9 +83,8 @@ fn limits_are_exact() {
 fn the_host_is_that_of_an_absolute_target() {
     let host = |line: &str| {
         let text = format!("{line} HTTP/1.1\r\nX: y\r\nhOST: received\r\nZ: y\r\n\r\n");
-        let mut spans = Vec::new();
-        let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans).unwrap().unwrap();
-        let head = parsed.head(text.as_bytes(), &spans);
+        let parsed = parse(text.as_bytes(), &Limits::default()).unwrap().unwrap();
+        let head = parsed.head(text.as_bytes());
         assert_eq!(
             (head.headers().get("x"), head.headers().get("z")),
             (Some(&b"y"[..]), Some(&b"y"[..]))
@@ -108,9 +105,8 @@ fn the_host_is_that_of_an_absolute_target() {
 fn what_asks_for_an_upgrade() {
     let asks = |version: &str, fields: &str| {
         let text = format!("GET / HTTP/{version}\r\nHost: h\r\n{fields}\r\n");
-        let mut spans = Vec::new();
-        let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans).unwrap().unwrap();
-        parsed.head(text.as_bytes(), &spans).asks_upgrade()
+        let parsed = parse(text.as_bytes(), &Limits::default()).unwrap().unwrap();
+        parsed.head(text.as_bytes()).asks_upgrade()
     };
     assert!(asks("1.1", "UPGRADE: echo\r\nConnection: keep-alive, Upgrade\r\n"));
     assert!(asks("1.1", "Connection: upgrade\r\nConnection: x\r\nUpgrade: a, b\r\n"));
@@ -125,9 +121,8 @@ fn what_asks_for_an_upgrade() {
 fn which_server_is_asked() {
     let authority = |line: &str, fields: &str| {
         let text = format!("{line}\r\n{fields}\r\n");
-        let mut spans = Vec::new();
-        let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans).unwrap().unwrap();
-        parsed.head(text.as_bytes(), &spans).authority().map(String::from)
+        let parsed = parse(text.as_bytes(), &Limits::default()).unwrap().unwrap();
+        parsed.head(text.as_bytes()).authority().map(String::from)
     };
     let host = "Host: received:8080\r\n";
     assert_eq!(authority("GET /a HTTP/1.1", host).as_deref(), Some("received:8080"));
@@ -142,9 +137,8 @@ fn which_server_is_asked() {
 fn deadline_fields_are_noticed() {
     let notices = |field: &str| {
         let text = format!("GET / HTTP/1.1\r\nHost: h\r\n{field}: 1\r\n\r\n");
-        let mut spans = Vec::new();
-        let parsed = parse(text.as_bytes(), &Limits::default(), &mut spans).unwrap().unwrap();
-        parsed.head(text.as_bytes(), &spans).names_deadline()
+        let parsed = parse(text.as_bytes(), &Limits::default()).unwrap().unwrap();
+        parsed.head(text.as_bytes()).names_deadline()
     };
     for field in ["Request-Timeout", "REQUEST-TIMEOUT", "X-Request-Deadline", "x-request-deadline"]
     {
@@ -152,5 +146,27 @@ fn deadline_fields_are_noticed() {
     }
     for field in ["Request-Timeouts", "Request_Timeout", "X-Request-Deadlin", "Accept"] {
         assert!(!notices(field), "{field}");
+    }
+}
+
+/// Purpose: the host of the head before is known to be valid, and says nothing about another one.
+#[test]
+fn a_known_host_vouches_for_no_other() {
+    let mut parsed = Parsed::default();
+    let mut is_valid = |host: &str| {
+        let text = format!("GET / HTTP/1.1\r\nHost:{host}\r\n\r\n");
+        super::parse(text.as_bytes(), &Limits::default(), &mut parsed).is_ok()
+    };
+    let long = "a".repeat(1000);
+    let long_invalid = format!("{long}/");
+    for _ in 0..2 {
+        for invalid in ["", "a/b", "a:b", "a b", "[::1", &long_invalid] {
+            assert!(!is_valid(invalid), "{invalid}");
+            assert!(is_valid("a"));
+            assert!(!is_valid(invalid), "{invalid}");
+        }
+        for valid in ["a", "a:80", "[::1]:80", &long] {
+            assert!(is_valid(valid) && is_valid(valid), "{valid}");
+        }
     }
 }

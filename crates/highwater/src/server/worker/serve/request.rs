@@ -140,7 +140,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         } = &mut *self.connection;
         let mut arrival = Arrival::at(ready);
         // Made and looked at in place, as are verdict and outcome: a copy would wait for the CPU's store buffer.
-        let mut head = Head::default();
+        let mut head;
         let (body, target);
         let (id, exchange) = 'request: {
             let limits = &self.parts.encoder.limits;
@@ -148,6 +148,7 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
                 Step::Head(pending) => {
                     self.at = streams.at(pending.stream(), conn, self.exchanges);
                     let (id, _, exchange) = self.exchanges.get_mut(self.at);
+                    head = Head::default();
                     pending.write_head(&mut head);
                     let of = (&*peer, &*client, *is_suspect);
                     let (found, plan) =
