@@ -62,6 +62,8 @@ pub struct Wheel {
     len: usize,
     /// The last tick that has been expired.
     elapsed: u64,
+    /// The first tick of the slot whose time comes first; `MAX` if there is no entry. A worker asks for it in each turn.
+    next: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +96,7 @@ impl Wheel {
             free: None,
             len: 0,
             elapsed: now.as_nanos() >> TICK_BITS,
+            next: u64::MAX,
         }
     }
 
@@ -139,6 +142,10 @@ impl Wheel {
         // Nothing is left that starts at or before `target`, so every remaining entry agrees with
         // it in the digits above its level, as it did with the old `elapsed`.
         self.elapsed = self.elapsed.max(target);
+        self.next = match self.overdue {
+            Some(_) => self.elapsed,
+            None => self.soonest().map_or(u64::MAX, |(_, _, start)| start),
+        };
     }
 
     /// Whether [`Wheel::expire`] may have something to do at `now`: if not, that call changes nothing. Most turns of a
@@ -153,11 +160,9 @@ impl Wheel {
     /// It is never later than the earliest deadline plus one [`TICK`]. It may be earlier than the
     /// deadline (when an entry moves to a lower level), but an `expire` at that instant always makes
     /// progress, so waiting for it again and again ends after at most seven waits for one entry.
+    #[inline]
     pub fn next(&self) -> Option<Instant> {
-        if self.overdue.is_some() {
-            return Some(instant_of(self.elapsed));
-        }
-        self.soonest().map(|(_, _, start)| instant_of(start))
+        (self.next != u64::MAX).then(|| instant_of(self.next))
     }
 
     /// The occupied slot whose time comes first: its level, its index, its first tick.
@@ -186,15 +191,18 @@ impl Wheel {
 
     /// Puts an entry into the list where it belongs as seen from `elapsed`.
     fn place(&mut self, index: Index, tick: u64) {
-        let list = if tick <= self.elapsed {
-            &mut self.overdue
+        let (list, start) = if tick <= self.elapsed {
+            (&mut self.overdue, self.elapsed)
         } else {
             let level = (tick ^ self.elapsed).ilog2() / SLOT_BITS;
-            let slot = (tick >> (level * SLOT_BITS)) as usize % SLOTS;
+            let shift = level * SLOT_BITS;
+            let start = tick >> shift;
+            let slot = start as usize % SLOTS;
             let level = &mut self.levels[level as usize];
             level.occupied |= 1 << slot;
-            &mut level.slots[slot]
+            (&mut level.slots[slot], start << shift)
         };
+        self.next = self.next.min(start);
         self.entries[index.0 as usize].next = list.replace(index);
     }
 

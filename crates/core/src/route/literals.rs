@@ -80,13 +80,17 @@ fn length_bit(path: &[u8]) -> u64 {
 fn hash(path: &[u8]) -> usize {
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(MIX);
-    let mut sum = path.len() as u64;
-    let Some(last) = path.last_chunk::<8>() else {
+    let len = path.len() as u64;
+    let (Some((first, mut rest)), Some(last)) = (path.split_first_chunk(), path.last_chunk())
+    else {
         let word = path.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
-        return (mix(sum, word) >> 32) as usize;
+        return (mix(len, word) >> 32) as usize;
     };
-    let mut rest = path;
-    while let Some((word, behind)) = rest.split_first_chunk::<8>() {
+    let mut sum = mix(len, u64::from_le_bytes(*first));
+    // Most paths are the first and the last word: what prepares a loop is not for them.
+    while rest.len() > 8
+        && let Some((word, behind)) = rest.split_first_chunk()
+    {
         sum = mix(sum, u64::from_le_bytes(*word));
         rest = behind;
     }
