@@ -43,6 +43,12 @@ impl Instant {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// The instant so many nanoseconds after this one; [`Instant::MAX`] if that is beyond it.
+    #[inline]
+    pub const fn plus_nanos(self, nanos: u64) -> Instant {
+        Instant(self.0.saturating_add(nanos))
+    }
+
     /// Time from `earlier` to `self`; zero if `earlier` is in fact later.
     #[inline]
     pub const fn saturating_since(self, earlier: Instant) -> Duration {
@@ -55,7 +61,7 @@ impl Add<Duration> for Instant {
     #[inline]
     fn add(self, duration: Duration) -> Instant {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Instant(self.0.saturating_add(nanos))
+        self.plus_nanos(nanos)
     }
 }
 

@@ -134,8 +134,8 @@ pub struct Standing {
     /// The end of the previous turn, and how many requests waited then.
     before: Instant,
     waiting: u32,
-    /// Recent time spent and requests started; see [`Standing::cost`].
-    spent: Duration,
+    /// Recent time spent, in nanoseconds, and requests started; see [`Standing::cost`].
+    spent: u64,
     started: u64,
     /// The current window, the longest turn in it, and how many windows in a row have shown growth.
     window: Window,
@@ -182,7 +182,7 @@ impl Standing {
             is_long: false,
             before: now,
             waiting: 0,
-            spent: Duration::ZERO,
+            spent: 0,
             started: 0,
             window,
             longest: Duration::ZERO,
@@ -235,8 +235,7 @@ impl Standing {
 
     /// The recent cost of a request to the worker; `None` before the first request.
     pub fn cost(&self) -> Option<Duration> {
-        let started = u32::try_from(self.started).unwrap_or(u32::MAX);
-        self.spent.checked_div(started)
+        self.spent.checked_div(self.started).map(Duration::from_nanos)
     }
 
     /// How long a request may wait in the queue while it stands: the target, but at least the cost of
@@ -281,7 +280,7 @@ impl Standing {
         let idle = busy_from.nanos_since(self.before);
         // If nothing waited and the turn started nothing, streams and tasks used its time.
         if waited || turn.started > 0 {
-            self.learn(turn.ended - busy_from, turn.started);
+            self.learn(turn.ended.nanos_since(busy_from), turn.started);
         }
         self.empty_nanos += idle;
         self.before = turn.ended;
@@ -297,14 +296,14 @@ impl Standing {
         self.stands
     }
 
-    /// Adds `started` requests that took `spent`. Half of the history is forgotten with every half
+    /// Adds `started` requests that took `spent` nanoseconds. Half of the history is forgotten with every half
     /// patience spent: one slow request says little about those behind it.
     #[inline]
-    fn learn(&mut self, spent: Duration, started: u32) {
-        self.spent += spent;
+    fn learn(&mut self, spent: u64, started: u32) {
+        self.spent = self.spent.saturating_add(spent);
         self.started += u64::from(started);
         // Wait for a request first: time without one says nothing about what a request costs.
-        if self.spent > self.patience && self.started > 1 {
+        if u128::from(self.spent) > self.patience.as_nanos() && self.started > 1 {
             self.spent /= 2;
             self.started = self.started.div_ceil(2);
         }

@@ -27,7 +27,8 @@ const READINGS: u64 = 8;
 /// The turn budget: the time that is left of a turn.
 #[derive(Debug)]
 pub(super) struct TurnBudget {
-    turn_max: Duration,
+    /// In nanoseconds: it is computed with twice per turn.
+    turn_max: u64,
     /// Requests that may still be started before the clock is read, and how many were granted at the last
     /// reading.
     left: u32,
@@ -44,6 +45,7 @@ pub(super) struct TurnBudget {
 impl TurnBudget {
     pub(super) fn new(turn_max: Duration) -> Self {
         let [read_at, ended, until] = [Instant::ZERO; 3];
+        let turn_max = nanos(turn_max);
         TurnBudget { turn_max, left: 0, granted: 0, batch: UNTIMED_FIRST, read_at, ended, until }
     }
 
@@ -51,8 +53,8 @@ impl TurnBudget {
     /// there.
     #[inline]
     pub(super) fn begin(&mut self, now: Instant, hold: bool) {
-        self.until = now + self.turn_max;
-        let hold = hold || self.turn_max.is_zero();
+        self.until = now.plus_nanos(self.turn_max);
+        let hold = hold || self.turn_max == 0;
         self.grant(now, if hold { 0 } else { self.batch.min(UNTIMED_FIRST) });
     }
 
@@ -101,7 +103,7 @@ impl TurnBudget {
 
     /// The turn gets its full time again, from `now` on; or `least` if that is more.
     pub(super) fn extend(&mut self, now: Instant, least: Duration) {
-        self.until = self.until.max(now + self.turn_max.max(least));
+        self.until = self.until.max(now.plus_nanos(self.turn_max.max(nanos(least))));
     }
 
     /// Nothing more is started in this turn.
@@ -127,7 +129,7 @@ impl TurnBudget {
         if started == 0 {
             return;
         }
-        let (took, share) = (nanos(now - self.read_at), nanos(self.turn_max) / READINGS);
+        let (took, share) = (now.nanos_since(self.read_at), self.turn_max / READINGS);
         let fit = (share * started).checked_div(took).unwrap_or(u64::MAX);
         self.batch = fit.clamp(1, u64::from(UNTIMED_MAX)) as u32;
     }

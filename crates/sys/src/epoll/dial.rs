@@ -242,8 +242,7 @@ impl Dial for EpollDialer {
         if let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) {
             wait_precisely(self.selector.as_fd(), timeout)?;
         }
-        let timeout = timeout.map(|_| Duration::ZERO);
-        for position in 0..self.selector.wait(timeout)? {
+        for position in 0..self.selector.wait(timeout.map(|_| 0))? {
             let (token, flags) = self.selector.event(position);
             self.on_ready(token, flags, on_event);
         }

@@ -20,7 +20,6 @@ mod slots;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use highwater_core::driver::{
     Accepting, Close, ConnId, Driver, Event, ListenerId, Output, Reading, Then, Wait,
@@ -32,7 +31,7 @@ use accept::Acceptor;
 use selector::Selector;
 use slots::{
     BLOCKED, CLOSING, EOF, HANG_UP_TOLD, HUNG_UP, PROGRESSED, READABLE, READY_LISTED, REGISTERED,
-    REPORT_LISTED, SENT, Slots, Token, WATCHING_OUT,
+    REPORT_LISTED, SENT, Slot, Slots, Token, WATCHING_OUT,
 };
 
 /// The largest receive, in bytes. All connections share the buffer, so its size costs nothing per
@@ -221,39 +220,10 @@ impl Epoll {
 
 /// Sending.
 impl Epoll {
-    /// Writes the rest of the send in flight, as far as the socket's buffer has room. Returns whether all is written.
-    #[inline]
-    fn write(&mut self, index: u32) -> io::Result<bool> {
-        let slot = self.slots.at(index);
-        let before = slot.sent;
-        let is_whole = loop {
-            let rest = slot.rest();
-            let len = rest[0].len() + rest[1].len();
-            match selector::send(slot.fd, rest) {
-                Ok(taken) => {
-                    slot.sent += taken.len;
-                    if taken.len == len || taken.is_full {
-                        break taken.len == len;
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
-                Err(error) => return Err(error),
-            }
-        };
-        if is_whole {
-            slot.clear(BLOCKED | PROGRESSED);
-            return Ok(true);
-        }
-        slot.set(BLOCKED | if slot.sent > before { PROGRESSED } else { 0 });
-        self.watch(index, true)?;
-        Ok(false)
-    }
-
     /// The socket's buffer has room again.
     fn resume_send(&mut self, index: u32, on_event: &mut impl FnMut(Event<'_>)) {
         let id = ConnId(index);
-        match self.write(index) {
+        match write(self.slots.at(index)) {
             Ok(true) => {
                 let bytes = self.slots.at(index).end_send();
                 let closed = self.after_send(index);
@@ -264,6 +234,7 @@ impl Epoll {
                 }
             }
             Ok(false) => {
+                // It is watched, as it was blocked before.
                 let slot = self.slots.at(index);
                 if slot.is(PROGRESSED) {
                     slot.clear(PROGRESSED);
@@ -321,8 +292,9 @@ impl Epoll {
         if self.reports.is_empty() {
             return false;
         }
-        let mut reports = std::mem::take(&mut self.reports);
-        for index in reports.drain(..) {
+        // Nothing lists itself meanwhile: only commands do.
+        for position in 0..self.reports.len() {
+            let index = self.reports[position];
             let id = ConnId(index);
             let slot = self.slots.at(index);
             let (progressed, sent, closed) = (slot.is(PROGRESSED), slot.is(SENT), slot.fd == -1);
@@ -338,9 +310,36 @@ impl Epoll {
                 on_event(Event::Closed(id));
             }
         }
-        self.reports = reports; // Nothing listed itself meanwhile: only commands do.
+        self.reports.clear();
         true
     }
+}
+
+/// Writes the rest of the send in flight, as far as the socket's buffer has room. Returns whether all is written; if not, the
+/// connection is to be watched.
+#[inline]
+fn write(slot: &mut Slot) -> io::Result<bool> {
+    let before = slot.sent;
+    let is_whole = loop {
+        let rest = slot.rest();
+        let len = rest[0].len() + rest[1].len();
+        match selector::send(slot.fd, rest) {
+            Ok(taken) => {
+                slot.sent += taken.len;
+                if taken.len == len || taken.is_full {
+                    break taken.len == len;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
+            Err(error) => return Err(error),
+        }
+    };
+    match is_whole {
+        true => slot.clear(BLOCKED | PROGRESSED),
+        false => slot.set(BLOCKED | if slot.sent > before { PROGRESSED } else { 0 }),
+    }
+    Ok(is_whole)
 }
 
 impl Driver for Epoll {
@@ -352,9 +351,9 @@ impl Driver for Epoll {
         let tried = self.accept_untried(on_event);
         let busy = reported || tried || !self.ready.is_empty();
         let timeout = match wait {
-            Wait::No => Some(Duration::ZERO),
-            _ if busy => Some(Duration::ZERO),
-            Wait::Until(time) => Some(time - SystemClock.now()),
+            Wait::No => Some(0),
+            _ if busy => Some(0),
+            Wait::Until(time) => Some(time.nanos_since(SystemClock.now())),
             Wait::Forever => None,
         };
         let count = self.selector.wait(timeout)?;
@@ -391,11 +390,12 @@ impl Driver for Epoll {
         if then == Then::Close {
             slot.set(CLOSING);
         }
-        match self.write(id.0) {
+        match write(slot) {
             Ok(true) => {
-                self.slots.at(id.0).set(SENT);
+                slot.set(SENT);
                 self.after_send(id.0);
             }
+            Ok(false) if self.watch(id.0, true).is_err() => self.drop_fd(id.0),
             // Nothing to report before there is room.
             Ok(false) if !self.slots.at(id.0).is(PROGRESSED) => return,
             Ok(false) => {}

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
 
 use super::slots::Token;
 use crate::call::{check, check_size};
@@ -45,12 +44,12 @@ impl Selector {
         Ok(())
     }
 
-    /// Waits for events and says how many came. A timeout is rounded up to whole milliseconds.
+    /// Waits for events, for at most so many nanoseconds, and says how many came. The time is rounded up to whole
+    /// milliseconds. A `Duration` would cost two divisions, one of them of 128 bits.
     #[inline]
-    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        let timeout = timeout.map_or(-1, |timeout| {
-            i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-        });
+    pub(super) fn wait(&mut self, nanos: Option<u64>) -> io::Result<usize> {
+        let timeout =
+            nanos.map_or(-1, |nanos| i32::try_from(nanos.div_ceil(1_000_000)).unwrap_or(i32::MAX));
         match direct::wait(self.fd.as_raw_fd(), &mut *self.events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
             other => other,
