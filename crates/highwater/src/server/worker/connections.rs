@@ -349,6 +349,8 @@ const CAPACITY: usize = 32;
 pub(super) struct Agenda {
     /// To be flushed at the end of the turn.
     pub(super) touched: Vec<ConnId>,
+    /// Flushed with output in flight, and not armed since. Also with the last, which the peer may not read.
+    pub(super) sending: Vec<ConnId>,
     /// To be flushed when their answers have waited for long enough.
     pub(super) corks: Corks,
     /// Whose large bodies got content in this turn, and may get the rest of what has arrived.
@@ -361,6 +363,7 @@ impl Agenda {
     pub(super) fn new(now: Instant) -> Self {
         Agenda {
             touched: Vec::with_capacity(CAPACITY),
+            sending: Vec::with_capacity(CAPACITY),
             corks: Corks::default(),
             collecting: Vec::new(),
             wheel: Wheel::new(now),

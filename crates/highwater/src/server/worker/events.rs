@@ -33,29 +33,24 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
     pub(super) fn on_event(&mut self, event: Event<'_>) {
         self.freshen();
         self.parts.turn.count_event();
-        let id = match event {
-            Event::Accepted(id, at, peer) => return self.accepted(id, at, peer),
+        match event {
+            Event::Received(id, bytes) => self.connection(id).receive(bytes),
+            Event::Sent(id, buffer) => {
+                self.parts.encoder.recycle(buffer);
+                self.connection(id).sent();
+            }
+            Event::Accepted(id, at, peer) => self.accepted(id, at, peer),
+            Event::Closed(id) => self.closed(id),
+            Event::Progress(id) => {
+                let now = self.parts.turn.now;
+                self.connections.get_mut(id).link.on_progress(now);
+            }
+            Event::Eof(id) => self.connection(id).eof(),
+            Event::HungUp(id) => self.connection(id).hung_up(),
             Event::AcceptFailed(error) => {
                 self.parts.metrics.accept_failed(error);
                 eviction::report_failure(error);
-                return self.acceptor.failed(self.parts.turn.now);
-            }
-            Event::Closed(id) => return self.closed(id),
-            Event::Received(id, _) | Event::Sent(id, _) | Event::Progress(id) => id,
-            Event::Eof(id) | Event::HungUp(id) => id,
-        };
-        let mut at = self.connection(id);
-        match event {
-            Event::Received(_, bytes) => at.receive(bytes),
-            Event::Sent(_, buffer) => {
-                at.parts.encoder.recycle(buffer);
-                at.sent();
-            }
-            Event::Progress(_) => at.connection.link.on_progress(at.parts.turn.now),
-            Event::Eof(_) => at.eof(),
-            Event::HungUp(_) => at.hung_up(),
-            Event::Accepted(..) | Event::AcceptFailed(_) | Event::Closed(_) => {
-                unreachable!("matched above")
+                self.acceptor.failed(self.parts.turn.now);
             }
         }
     }

@@ -330,6 +330,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
             driver.accept(listener, Accepting::Closed);
         }
         self.flush();
+        self.arm_sending();
         self.settle();
     }
 
