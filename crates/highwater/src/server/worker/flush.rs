@@ -53,6 +53,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
 
     /// Arms the connections whose output the kernel has not taken at once. Most others are idle by now, and were armed for that:
     /// arming each for its write, too, would cost a lone request 70 instructions.
+    #[inline]
     pub(super) fn arm_sending(&mut self) {
         for position in 0..self.state.agenda.sending.len() {
             let id = self.state.agenda.sending[position];

@@ -82,8 +82,7 @@ impl<C: Clock> Parts<C> {
         }
         admission.count();
         let conditions = (head.names_deadline(), app.is_limited(target));
-        let deadline_max = admission.deadline_max();
-        let until = |ready| deadline(head, ready, deadline_max, &turn.clock);
+        let until = |ready| deadline(head, ready, admission.deadline_max(), &turn.clock);
         let rules = || app.rules(target, turn.clock.shared(turn.now));
         admission.judge(arrival, turn.now, conditions, rules, until)
     }

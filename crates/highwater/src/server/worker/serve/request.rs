@@ -56,12 +56,12 @@ impl<C: Clock, P: Protocol> ConnectionMut<'_, C, P> {
         if first.is_queued() {
             first.queue.note_more(now);
         }
-        let mut carry = self.connection.link.take_carry();
-        if carry.is_empty() {
+        if self.connection.link.carry().is_empty() {
             let mut input = bytes;
             self.serve_guarded(&mut input, now, None);
             self.connection.link.stash(input);
         } else {
+            let mut carry = self.connection.link.take_carry();
             carry.extend_from_slice(bytes);
             self.serve_owned(carry, now, None);
         }
