@@ -1,7 +1,7 @@
 //! A client that sends exactly the bytes it is given, and takes nothing for granted about what comes back. It blocks;
 //! nothing in here waits longer than [`PATIENCE`].
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use highwater_core::http1::client::{Asked, Content, Eof, Head, Next, Reader};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::log::Log;
+use crate::read::read_some;
 use crate::wait::PATIENCE;
 
 /// A complete `GET` of `target`, on a connection that is to persist.
@@ -292,13 +293,7 @@ impl Client {
     /// The connection was reset, or nothing came in time.
     pub fn read_more(&mut self) -> io::Result<bool> {
         let mut buffer = [0; 16 * 1024];
-        let count = loop {
-            match self.stream.read(&mut buffer) {
-                // Not restarted by itself where there is a timeout.
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                other => break other?,
-            }
-        };
+        let count = read_some(&mut self.stream, &mut buffer)?;
         self.received.extend_from_slice(&buffer[..count]);
         Ok(count > 0)
     }
@@ -340,6 +335,7 @@ fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read as _;
 
     /// A client of a server that says this and closes.
     fn served(bytes: &'static [u8]) -> Client {

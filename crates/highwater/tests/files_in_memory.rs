@@ -8,7 +8,7 @@ mod served;
 mod transports;
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use answers::{Answer, Answers};
 use highwater::files::{CACHED_FILE_BYTES_MAX, StaticFiles};
 use highwater::server::TransportChoice;
 use highwater::{Router, Running, Server, ServerConfig};
+use highwater_testkit::read_some;
 use secured::Authority;
 use served::{HANG, exchange, start};
 use tempfile::TempDir;
@@ -92,11 +93,7 @@ fn next(stream: &mut TcpStream, answers: &mut Answers, rest: &mut Vec<u8>) -> An
             return answer;
         }
         let mut piece = vec![0; 64 * 1024];
-        let len = match stream.read(&mut piece) {
-            // By a signal of another test in this process.
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            read => read.expect("it is open"),
-        };
+        let len = read_some(stream, &mut piece).expect("it is open");
         assert_ne!(len, 0, "it has closed");
         rest.extend_from_slice(&piece[..len]);
     }

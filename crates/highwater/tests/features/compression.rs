@@ -1,6 +1,6 @@
 //! Compressed content over real sockets: what is compressed, in which form it arrives, and when.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use highwater::server::TransportChoice;
 use highwater::testing::Client;
 use highwater::{Body, Bytes, Layer, Method, Preconditions, Response, Router, StatusCode, fixed};
 
-use highwater_testkit::eventually;
+use highwater_testkit::{eventually, read_some};
 
 use crate::answers::Answer;
 use crate::served::{HANG, exchange, start};
@@ -200,11 +200,7 @@ on_each_transport! {
             // It never ends: the third event arrives only if each is flushed.
             let events = loop {
                 let mut piece = [0; 4096];
-                let count = match stream.read(&mut piece) {
-                    Ok(count) => count,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                    Err(error) => panic!("{error}"),
-                };
+                let count = read_some(&mut stream, &mut piece).expect("it is open");
                 assert!(count > 0, "it ended");
                 bytes.extend_from_slice(&piece[..count]);
                 let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use highwater::metrics::Metrics;
 use highwater::server::TransportChoice;
 use highwater::{Handler as _, Router, Running, Server, ServerConfig};
+use highwater_testkit::read_some;
 use socket2::{Domain, Socket, Type};
 
 use crate::answers::{Answer, Answers};
@@ -107,10 +108,7 @@ impl Client {
                 return answer;
             }
             let mut piece = [0; 4096];
-            let len = match self.stream.read(&mut piece) {
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                read => read.expect("it is answered"),
-            };
+            let len = read_some(&mut self.stream, &mut piece).expect("it is answered");
             assert!(len > 0, "it was closed without an answer");
             self.bytes.extend_from_slice(&piece[..len]);
         }

@@ -10,6 +10,7 @@ use highwater::metrics::Metrics;
 use highwater::proxies::TrustedProxies;
 use highwater::server::TransportChoice;
 use highwater::{Error, FromRequest, PeerAddr, Request, Router, Running, Server, ServerConfig};
+use highwater_testkit::read_some;
 
 use crate::answers::{Answer, Answers};
 use crate::secured::{Authority, Secured};
@@ -89,11 +90,7 @@ fn answer(stream: &mut impl Read) -> Answer {
             return answer;
         }
         let mut piece = [0; 4096];
-        let length = match stream.read(&mut piece) {
-            // A signal of another test in this process.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read.expect("it is open"),
-        };
+        let length = read_some(stream, &mut piece).expect("it is open");
         assert_ne!(length, 0, "it has closed");
         received.extend_from_slice(&piece[..length]);
     }

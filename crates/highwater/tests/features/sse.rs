@@ -15,6 +15,7 @@ use highwater::server::TransportChoice;
 use highwater::sse::{Event, LastEventId, Sse};
 use highwater::testing::Client;
 use highwater::{Body, Bytes, Closed, Draining, Error, Response, Router, State};
+use highwater_testkit::read_some;
 use tokio::time::sleep;
 
 use crate::served::{HANG, start};
@@ -264,7 +265,7 @@ on_each_transport! {
             std::thread::spawn(move || {
                 let (mut piece, mut end) = (vec![0; 65_536], Vec::new());
                 loop {
-                    match stream.read(&mut piece) {
+                    match read_some(&mut stream, &mut piece) {
                         Ok(0) => return end,
                         Ok(count) => end = piece[count.saturating_sub(5)..count].to_vec(),
                         Err(error) => panic!("{error}"),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use highwater::metrics::Metrics;
 use highwater::server::{ClientAuth, TransportChoice};
 use highwater::{Bytes, PeerCertificates, Pem, Router, Running, Server, ServerConfig, Tls};
+use highwater_testkit::read_some;
 use rustls::version::{TLS12, TLS13};
 
 use crate::secured::{self, Authority, Bytewise, Secured, connect};
@@ -84,8 +85,8 @@ fn content_over_http2(at: &mut Secured) -> Vec<u8> {
     let (mut received, mut content) = (Vec::new(), Vec::new());
     loop {
         let mut piece = [0; 4096];
-        let len =
-            rustls::Stream::new(&mut at.tls, &mut at.stream).read(&mut piece).expect("it is open");
+        let mut stream = rustls::Stream::new(&mut at.tls, &mut at.stream);
+        let len = read_some(&mut stream, &mut piece).expect("it is open");
         assert_ne!(len, 0, "it has closed: {received:?}");
         received.extend_from_slice(&piece[..len]);
         while received.len() >= 9 {

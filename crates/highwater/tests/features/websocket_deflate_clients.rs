@@ -8,6 +8,7 @@ use highwater::server::TransportChoice;
 use highwater::websocket::{Deflate, Message};
 use highwater::{Closed, Router, WebSocket, websocket};
 use highwater_core::websocket::{Kind, encode};
+use highwater_testkit::read_some;
 
 use crate::served::{HANG, start};
 use crate::transports::on_each_transport;
@@ -146,10 +147,7 @@ impl Peer {
             if let Some(message) = self.codec.message(&mut self.received) {
                 return message;
             }
-            let len = match self.stream.read(&mut piece) {
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                read => read.expect("it is open"),
-            };
+            let len = read_some(&mut self.stream, &mut piece).expect("it is open");
             assert_ne!(len, 0, "it ended");
             self.received.extend_from_slice(&piece[..len]);
         }

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use highwater::{Pem, Tls};
+use highwater_testkit::read_some;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -153,7 +154,8 @@ impl<S: Read + Write> Secured<S> {
                 return Ok(answer);
             }
             let mut piece = [0; 16 * 1024];
-            let len = rustls::Stream::new(&mut self.tls, &mut self.stream).read(&mut piece)?;
+            let mut stream = rustls::Stream::new(&mut self.tls, &mut self.stream);
+            let len = read_some(&mut stream, &mut piece)?;
             if len == 0 {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
