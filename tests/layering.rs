@@ -54,7 +54,7 @@ const CORE_DEPENDENCIES: &[&str] = &["bytes", "safe_arch"];
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
 const MODULES: &[&[&str]] = &[
     &["choice", "content", "escape", "page_checks", "proxies", "secret", "thread"],
-    &["logging", "machine"],
+    &["body_memory", "logging", "machine"],
     &["cache", "metrics"],
     &["admission"],
     &["app"],

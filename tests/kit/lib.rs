@@ -35,7 +35,7 @@ pub use document::{Call, Document};
 pub use load::Load;
 pub use port::lasting_ports;
 pub use process::{Process, cpu_of, program};
-pub use read::read_some;
+pub use read::{read_some, until_readable};
 pub use recipe::recipe;
 pub use schemathesis::schemathesis;
 pub use typescript::typescript;

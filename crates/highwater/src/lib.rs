@@ -121,6 +121,7 @@ pub mod admission;
 pub mod app;
 #[cfg(feature = "auth")]
 pub mod auth;
+mod body_memory;
 pub mod cache;
 mod choice;
 mod content;

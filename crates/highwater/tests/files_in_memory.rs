@@ -17,7 +17,7 @@ use answers::{Answer, Answers};
 use highwater::files::{CACHED_FILE_BYTES_MAX, StaticFiles};
 use highwater::server::TransportChoice;
 use highwater::{Router, Running, Server, ServerConfig};
-use highwater_testkit::read_some;
+use highwater_testkit::{read_some, until_readable};
 use secured::Authority;
 use served::{HANG, exchange, start};
 use tempfile::TempDir;
@@ -166,7 +166,7 @@ on_each_transport! {
             stream.write_all(asked.as_bytes()).expect("it is open");
             if is_late {
                 stream.shutdown(Shutdown::Write).expect("it is open");
-                stream.peek(&mut [0]).expect("it is answered");
+                until_readable(&stream).expect("it is answered");
             }
             for size in SIZES {
                 assert!(next(&mut stream, &mut answers, &mut rest).bytes == pattern(size, 0), "{size}");
@@ -199,7 +199,7 @@ on_each_transport! {
             let mut stream = connect(&server);
             stream.write_all(request("GET", &path, "").repeat(count).as_bytes()).expect("it is open");
             let (mut answers, mut rest) = (Answers::default(), Vec::new());
-            stream.peek(&mut [0; 1]).expect("it is answered");
+            until_readable(&stream).expect("it is answered");
             change(&site.path().join(&path));
             let first = next(&mut stream, &mut answers, &mut rest);
             assert!(first.bytes == pattern(size, 0), "change {index}: the first is of the old state");

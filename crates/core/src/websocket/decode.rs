@@ -239,6 +239,11 @@ impl Decoder {
         Ok(Some((kind, payload.freeze())))
     }
 
+    /// Frees the memory of a message that has more to come. Nothing may be decoded after that.
+    pub(super) fn drop_message(&mut self) {
+        self.bytes = Vec::new();
+    }
+
     /// How many bytes have come of a message that has begun, and has more to come; as they came.
     pub(super) fn unfinished(&self) -> Option<usize> {
         self.message.map(|_| match &self.compressed {

@@ -137,8 +137,8 @@ pub(crate) use around::{Resume, to_parts};
 #[cfg(feature = "tower")]
 pub(crate) use body::poll_piece;
 pub(crate) use body::{
-    BodyFeed, ByteStream, Content, OnUpgrade, Repr as BodyRepr, StreamFailed, channel, keep_buffer,
-    sender,
+    Accounts, BodyFeed, ByteStream, Content, OnUpgrade, Repr as BodyRepr, StreamFailed, channel,
+    keep_buffer, sender,
 };
 pub(crate) use guard::{
     Guarded, GuardedFuture, Panic, drop_guarded, guarded, has_notes as has_panicked,

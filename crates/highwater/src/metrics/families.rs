@@ -96,7 +96,7 @@ pub(super) fn write(metrics: &Inner, now: Instant) -> String {
         handshakes(&mut page, server);
         websockets(&mut page, server);
         let held = metrics.body_memory.get().map_or(0, |held| held.load(Relaxed));
-        let help = "Memory held for bodies of requests; --body-memory-max bounds it.";
+        let help = "Memory held for bodies of requests and messages of WebSockets; --body-memory-max bounds it.";
         page.single("http_body_memory_bytes", help, Kind::Gauge, held);
         let pool = metrics.pool.get().map_or(PoolState::default(), |pool| (pool.0)());
         let help = "Threads for blocking handlers; --pool-threads bounds them.";

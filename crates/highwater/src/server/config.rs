@@ -284,7 +284,9 @@ settings! {
 
         /// A body that would be collected beyond it is answered 503 with `Retry-After`; one that is streamed to its
         /// handler is read in smaller portions. Requests without a body, and bodies that arrive with their heads, are not
-        /// affected. The memory is that of the machine or the control group. The range begins at one body of the default size.
+        /// affected. Messages of WebSockets that are not complete, or not received by their handlers, are counted too, from 16 KiB
+        /// per connection on; beyond the maximum, a connection whose messages grow is closed with 1013. The memory is that of
+        /// the machine or the control group. The range begins at one body of the default size.
         body_memory_max: Option<u64> = None => size(1 << 20..=1 << 40).optional("a quarter of the memory"),
             "Maximum memory for request bodies, over all connections; beyond it 503";
 

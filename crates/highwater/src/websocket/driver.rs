@@ -28,8 +28,9 @@ use super::options::{CLEANUP_MAX, Options};
 use super::shared::{Shared, State};
 use super::socket::WebSocket;
 use crate::app::{
-    BodyStream, BoxError, Draining, Finish, GuardedFuture, Upgraded, guarded, keep_buffer,
+    Accounts, BodyStream, BoxError, Draining, Finish, GuardedFuture, Upgraded, guarded, keep_buffer,
 };
+use crate::body_memory::Charge;
 use crate::metrics::{SocketEnd as Counted, Sockets};
 
 /// How often a connection reads and its handler runs in one turn, before others have theirs. A guess.
@@ -38,10 +39,13 @@ const ROUNDS_MAX: u32 = 16;
 /// How much longer a client is waited for whose time is over: bytes of it may have come that the worker has not read yet.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
+/// What its client's messages may hold without being counted, so that small ones cost no shared counter.
+const UNCOUNTED_MAX: usize = 16 * 1024;
+
 /// The future of a connection whose handshake is complete.
 pub(super) fn connect<F, Fut>(
     shared: Arc<Shared>,
-    (upgraded, sockets): (Upgraded, Arc<Sockets>),
+    (upgraded, accounts): (Upgraded, Accounts),
     draining: Draining,
     options: &Options,
     handler: F,
@@ -51,6 +55,7 @@ where
     Fut: Future<Output: Finish> + 'static,
 {
     let Upgraded { incoming, mut outgoing } = upgraded;
+    let Accounts { sockets, memory } = accounts;
     outgoing.set_capacity(options.send_buffer_max.max(1));
     shared.lock().outgoing = Some(outgoing);
     let handled = handler(WebSocket::of(Arc::clone(&shared)));
@@ -65,6 +70,7 @@ where
         drained: Some(Box::pin(async move { draining.begun().await })),
         timer: None,
         looks_again: false,
+        memory: Charge::new(memory),
         sockets,
         is_counted: false,
     }
@@ -85,6 +91,8 @@ pub(super) struct Driver {
     timer: Option<Pin<Box<Sleep>>>,
     /// A client's time is over, and it gets a little more.
     looks_again: bool,
+    /// What its client's messages take, if that is much.
+    memory: Charge,
     sockets: Arc<Sockets>,
     /// Its end was counted.
     is_counted: bool,
@@ -268,6 +276,7 @@ impl Driver {
     fn end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
+        self.hold_memory(&mut state);
         if let Some(end) = state.session.end() {
             self.count(end);
             self.timer = None;
@@ -284,6 +293,17 @@ impl Driver {
         state.is_driven = false;
         let is_over = state.session.end().is_some() && self.handler.is_none();
         if is_over { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Counts what its client's messages hold. If the server has no memory for them, the connection ends.
+    #[inline]
+    fn hold_memory(&mut self, state: &mut State) {
+        let held = Some(state.held() + self.input.len()).filter(|held| *held > UNCOUNTED_MAX);
+        if held.unwrap_or(0) != self.memory.bytes() && !self.memory.set(held.unwrap_or(0)) {
+            state.exhaust();
+            // What the application still receives is counted again, if there is room for that.
+            self.memory.set(Some(state.held()).filter(|held| *held > UNCOUNTED_MAX).unwrap_or(0));
+        }
     }
 
     fn count(&mut self, end: End) {

@@ -390,6 +390,18 @@ impl State {
         received
     }
 
+    /// Bytes that messages hold which are not received yet, or have more to come.
+    #[inline]
+    pub(super) fn held(&self) -> usize {
+        self.session.held() + self.inbox_size
+    }
+
+    /// There is no memory for more messages: the connection ends with 1013. Those that wait can be received.
+    pub(super) fn exhaust(&mut self) {
+        self.session.exhaust(&mut self.control);
+        self.send_control();
+    }
+
     /// Nobody receives any more.
     pub(super) fn drop_inbox(&mut self) {
         self.inbox = VecDeque::new();

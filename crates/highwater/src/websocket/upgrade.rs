@@ -132,9 +132,9 @@ impl WebSocketUpgrade {
             deflate,
         };
         let (options, draining) = (self.options, self.draining);
-        let mut response = Response::upgrade_counted(WEBSOCKET, move |upgraded, sockets| {
+        let mut response = Response::upgrade_counted(WEBSOCKET, move |upgraded, accounts| {
             let shared = Shared::begin(&options, agreed);
-            connect(shared, (upgraded, sockets), draining, &options, handler)
+            connect(shared, (upgraded, accounts), draining, &options, handler)
         });
         if let Some(accept) = self.accept {
             response.set_header(HeaderName::from_static("sec-websocket-accept"), accept);

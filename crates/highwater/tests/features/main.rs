@@ -51,4 +51,5 @@ mod websocket_clients;
 mod websocket_deflate;
 mod websocket_deflate_clients;
 mod websocket_http2;
+mod websocket_memory;
 mod worker_local;

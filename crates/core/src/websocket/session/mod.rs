@@ -315,6 +315,15 @@ impl Session {
         }
     }
 
+    /// Ends, with code 1013, because there is no memory for more messages. One that is not complete is dropped.
+    pub fn exhaust(&mut self, out: &mut Vec<u8>) {
+        self.decoder.drop_message();
+        if self.end.is_none() {
+            let reason = "the server has no memory left for messages";
+            self.fail(Error { code: CloseCode::TRY_AGAIN_LATER, reason }, out);
+        }
+    }
+
     /// Answers the peer's close frame, if there is one. Until then messages may be sent: those that answer what came before
     /// the close frame. That is done after [`Timing::close_within`] in any case.
     pub fn answer_close(&mut self, out: &mut Vec<u8>) {
@@ -327,6 +336,12 @@ impl Session {
     }
 
     // ---- state
+
+    /// Bytes of memory that hold a message which has more to come.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.decoder.allocated()
+    }
 
     /// Whether the peer's close frame has come: nothing follows it.
     #[inline]

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use http::HeaderMap;
 
+use crate::body_memory::BodyMemory;
 use crate::metrics::Sockets;
 
 use super::draining::Draining;
@@ -83,8 +84,16 @@ pub(crate) struct StreamFailed;
 /// The protocol of a connection once the 101 is sent. The future stays on the connection's worker.
 pub(crate) struct OnUpgrade(Guarded<Box<DynUpgrade>>);
 
-/// It gets the connection, and where its worker counts WebSockets.
-type DynUpgrade = dyn FnOnce(Upgraded, Arc<Sockets>) -> Pin<Box<dyn Future<Output = ()>>> + Send;
+type DynUpgrade = dyn FnOnce(Upgraded, Accounts) -> Pin<Box<dyn Future<Output = ()>>> + Send;
+
+/// Where WebSockets are counted, and the memory that their messages take.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Accounts {
+    /// Those of the worker.
+    pub(crate) sockets: Arc<Sockets>,
+    /// That of the server.
+    pub(crate) memory: BodyMemory,
+}
 
 impl ByteStream {
     fn new<S, B, E>(stream: S) -> Self
@@ -136,22 +145,18 @@ impl ByteStream {
 impl OnUpgrade {
     pub(super) fn new<F, Fut>(on_upgrade: F) -> Self
     where
-        F: FnOnce(Upgraded, Arc<Sockets>) -> Fut + Send + 'static,
+        F: FnOnce(Upgraded, Accounts) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + 'static,
     {
-        OnUpgrade(Guarded::new(Box::new(move |upgraded, sockets| {
-            Box::pin(on_upgrade(upgraded, sockets))
+        OnUpgrade(Guarded::new(Box::new(move |upgraded, accounts| {
+            Box::pin(on_upgrade(upgraded, accounts))
         })))
     }
 
     /// The future that uses `upgraded`; `None` if making it panicked.
-    pub(crate) fn call(
-        self,
-        upgraded: Upgraded,
-        sockets: Arc<Sockets>,
-    ) -> Option<GuardedFuture<()>> {
+    pub(crate) fn call(self, upgraded: Upgraded, accounts: Accounts) -> Option<GuardedFuture<()>> {
         let on_upgrade = self.0.into_inner();
-        guarded(|| on_upgrade(upgraded, sockets)).ok().map(GuardedFuture::of)
+        guarded(|| on_upgrade(upgraded, accounts)).ok().map(GuardedFuture::of)
     }
 }
 

@@ -10,15 +10,13 @@ mod verify;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
 
 use highwater_core::http::FieldWriter;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
 pub(crate) use self::verify::Asked;
-use super::body::{Body, OnUpgrade, Repr, Upgraded};
+use super::body::{Accounts, Body, OnUpgrade, Repr, Upgraded};
 use super::error::{BoxError, Error};
-use crate::metrics::Sockets;
 
 /// A response: status, header fields, content.
 ///
@@ -89,7 +87,7 @@ impl Response {
     /// The same for WebSockets, which their worker counts.
     pub(crate) fn upgrade_counted<F, Fut>(protocol: HeaderValue, on_upgrade: F) -> Self
     where
-        F: FnOnce(Upgraded, Arc<Sockets>) -> Fut + Send + 'static,
+        F: FnOnce(Upgraded, Accounts) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + 'static,
     {
         let mut response = Response::new(StatusCode::SWITCHING_PROTOCOLS);

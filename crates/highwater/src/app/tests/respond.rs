@@ -1,6 +1,5 @@
 //! What handlers' results become on the wire.
 
-use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
@@ -263,7 +262,7 @@ fn upgrades() {
     feed.finish();
     let (outgoing, echoed) = Body::channel();
     let future =
-        continuation.call(Upgraded { incoming, outgoing }, Arc::default()).expect("no panic");
+        continuation.call(Upgraded { incoming, outgoing }, Default::default()).expect("no panic");
     block_on(future).expect("no panic");
     let Repr::Stream(mut echoed, None) = echoed.into_repr() else { panic!("it is a stream") };
     let first = block_on(std::future::poll_fn(|cx| echoed.poll_next(cx)));

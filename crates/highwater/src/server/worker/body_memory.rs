@@ -16,15 +16,13 @@
 //!
 //! Invariant: the bytes that exchanges have charged add up to the counted bytes, and these never exceed the bound.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use highwater_core::http::Reject;
 use highwater_core::time::Clock;
 
 use super::protocol::{Protocol, Stream};
 use super::serve::ExchangeMut;
 use crate::app::BodyError;
+use crate::body_memory::BodyMemory;
 use crate::metrics::Rejection;
 
 /// Content of a streamed request body that waits for its handler, in bytes; then reading stops.
@@ -37,51 +35,10 @@ const FEED_SIZE_MIN: usize = 4 * 1024;
 /// bodies do not.
 const COLLECTED_SHARE: u64 = 2;
 
-/// The memory for the bodies of all requests of a server. Cheap to clone; by default without bound.
-#[derive(Clone, Debug)]
-pub(crate) struct BodyMemory {
-    held: Arc<AtomicU64>,
-    max: u64,
-}
-
-impl Default for BodyMemory {
-    fn default() -> Self {
-        BodyMemory::new(u64::MAX)
-    }
-}
-
 impl BodyMemory {
-    pub(crate) fn new(max: u64) -> Self {
-        BodyMemory { held: Arc::default(), max }
-    }
-
-    /// The counter of bytes held, for the metrics.
-    pub(in crate::server) fn held(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.held)
-    }
-
-    /// Takes this many bytes more, if that many are left.
-    fn take(&self, bytes: usize) -> bool {
-        self.take_below(bytes, self.max)
-    }
-
-    /// The same for a streamed body.
-    fn take_for_stream(&self, bytes: usize) -> bool {
-        self.take_below(bytes, self.max - self.max / COLLECTED_SHARE)
-    }
-
-    fn take_below(&self, bytes: usize, max: u64) -> bool {
-        let with = |held: u64| held.checked_add(bytes as u64).filter(|&held| held <= max);
-        self.held.fetch_update(Relaxed, Relaxed, with).is_ok()
-    }
-
-    pub(super) fn give_back(&self, bytes: usize) {
-        self.held.fetch_sub(bytes as u64, Relaxed);
-    }
-
     /// How much a streamed body's feed may hold. The larger size is counted in `charged`.
     pub(super) fn feed_size(&self, charged: &mut usize) -> usize {
-        if self.take_for_stream(FEED_SIZE_MAX) {
+        if self.take_leaving(FEED_SIZE_MAX, COLLECTED_SHARE) {
             *charged += FEED_SIZE_MAX;
             FEED_SIZE_MAX
         } else {
@@ -166,6 +123,8 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     /// Purpose: the bound is exact, what is given back can be taken again, and streamed bodies leave half

@@ -93,12 +93,12 @@ use crate::admission::gate::WorkerGate;
 use crate::admission::per_client::PerClient;
 use crate::admission::worker::{Terms, WorkerAdmission};
 use crate::app::{App, Routed, WorkerContext};
+use crate::body_memory::BodyMemory;
 use crate::metrics::{Timeout, WorkerMetrics};
 use crate::proxies::TrustedProxies;
 
 pub(in crate::server) use self::accept::BACKLOG;
 pub(crate) use self::accept::ListenerTerms;
-pub(in crate::server) use self::body_memory::BodyMemory;
 pub(crate) use self::channel::Sealer;
 #[cfg(any(feature = "sim", feature = "tls"))]
 pub(crate) use self::channel::{Opened, Seal};

@@ -14,8 +14,8 @@ use super::ExchangeMut;
 use crate::admission::route_limit::Permit;
 use crate::app::layer::Ended;
 use crate::app::{
-    self, App, Asked, Body, BodyRepr, EndpointInfo, Error, Guarded, GuardedFuture, Job, OnUpgrade,
-    Outcome, Panic, Request, Response, Upgraded, drop_guarded,
+    self, Accounts, App, Asked, Body, BodyRepr, EndpointInfo, Error, Guarded, GuardedFuture, Job,
+    OnUpgrade, Outcome, Panic, Request, Response, Upgraded, drop_guarded,
 };
 use crate::server::pool::{Begin, Ticket};
 
@@ -132,11 +132,14 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         if let BodyRepr::Stream(content, _) = content.into_repr() {
             self.exchange.content = Some(content);
         }
-        let sockets = Arc::clone(&self.parts.metrics.sockets);
+        let accounts = Accounts {
+            sockets: Arc::clone(&self.parts.metrics.sockets),
+            memory: self.parts.body_memory.clone(),
+        };
         let upgraded = Upgraded { incoming, outgoing };
         // Called by the first poll, so that all of it runs inside a runtime.
         let future = async move {
-            match upgrade.call(upgraded, sockets) {
+            match upgrade.call(upgraded, accounts) {
                 Some(future) => future.await,
                 None => Err(Panic::default()),
             }
