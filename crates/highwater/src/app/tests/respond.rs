@@ -1,6 +1,5 @@
 //! What handlers' results become on the wire.
 
-
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
