@@ -229,14 +229,15 @@ fn instances_share_answers() {
 fn stale_answers_are_renewed_by_one() {
     let Some(redis) = Redis::start() else { return };
     let service = Service::default();
-    let lifetime = Duration::from_millis(300);
+    // Long enough for what is asked within it, on a busy machine too.
+    let lifetime = Duration::from_secs(2);
     let cache = || response_cache(lifetime).stale_while_revalidate(MINUTE).redis(redis.store());
     let (one, two) = (service.instance(cache()), service.instance(cache()));
     kept(&one);
     kept(&two);
     let (old, key) = (service.calls().to_string(), redis.key());
     let left: u64 = redis.ask(&["PTTL", &key]).trim_matches([':', '\r', '\n']).parse().expect("ms");
-    assert!((50_000..=60_300).contains(&left), "{left} ms");
+    assert!((50_000..=62_000).contains(&left), "{left} ms");
     std::thread::sleep(lifetime);
     // Somebody renews it.
     let turn = format!("{key}\nrenewing");
