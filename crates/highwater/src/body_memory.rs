@@ -43,6 +43,14 @@ impl BodyMemory {
         self.held.fetch_update(Relaxed, Relaxed, with).is_ok()
     }
 
+    /// Replaces `before` bytes, which are taken, by `after`. False if there is no room for so many more: then all are given
+    /// back.
+    pub(crate) fn change(&self, before: usize, after: usize) -> bool {
+        let is_taken = after <= before || self.take(after - before);
+        self.give_back(before.saturating_sub(if is_taken { after } else { 0 }));
+        is_taken
+    }
+
     pub(crate) fn give_back(&self, bytes: usize) {
         self.held.fetch_sub(bytes as u64, Relaxed);
     }
@@ -69,10 +77,8 @@ impl Charge {
 
     /// Holds `bytes` from now on. False if that is more than before, and not that much is left: then it holds none.
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
-        let is_taken = bytes <= self.bytes || self.memory.take(bytes - self.bytes);
-        let kept = if is_taken { bytes } else { 0 };
-        self.memory.give_back(self.bytes.saturating_sub(kept));
-        self.bytes = kept;
+        let is_taken = self.memory.change(self.bytes, bytes);
+        self.bytes = if is_taken { bytes } else { 0 };
         is_taken
     }
 }

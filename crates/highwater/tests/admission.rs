@@ -9,7 +9,7 @@ mod answers;
 mod served;
 mod transports;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,7 @@ use answers::{Answer, Answers};
 use highwater::server::{Shed, TransportChoice};
 use highwater::testing::Setup;
 use highwater::{Error, Handler, Path, Priority, Router, ServerConfig, blocking};
+use highwater_testkit::read_some;
 use served::{HANG, spin, start_with as start};
 use transports::on_each_transport;
 
@@ -95,9 +96,8 @@ impl Client {
                 return Some(answer);
             }
             let mut bytes = [0; 4096];
-            match self.0.read(&mut bytes) {
+            match read_some(&mut self.0, &mut bytes) {
                 Ok(len) if len > 0 => self.1.extend_from_slice(&bytes[..len]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 _ => return None,
             }
         }

@@ -15,60 +15,59 @@ pub(crate) struct Certificate {
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateSpec {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "additionalOutputFormats")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     additional_output_formats: Option<Vec<CertificateAdditionalOutputFormats>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "commonName")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     common_name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "dnsNames")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     dns_names: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     duration: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "emailAddresses")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     email_addresses: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "encodeUsagesInRequest")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     encode_usages_in_request: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "ipAddresses")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     ip_addresses: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "isCA")]
+    #[serde(skip_serializing_if = "Option::is_none", rename = "isCA")]
     is_ca: Option<bool>,
-    #[serde(rename = "issuerRef")]
     issuer_ref: CertificateIssuerRef,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     keystores: Option<CertificateKeystores>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "literalSubject")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     literal_subject: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "nameConstraints")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     name_constraints: Option<CertificateNameConstraints>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "otherNames")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     other_names: Option<Vec<CertificateOtherNames>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "privateKey")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     private_key: Option<CertificatePrivateKey>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "renewBefore")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     renew_before: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "renewBeforePercentage")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     renew_before_percentage: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     renewal: Option<CertificateRenewal>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "revisionHistoryLimit")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     revision_history_limit: Option<i32>,
-    #[serde(rename = "secretName")]
     secret_name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "secretTemplate")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     secret_template: Option<CertificateSecretTemplate>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "signatureAlgorithm")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     signature_algorithm: Option<CertificateSignatureAlgorithm>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<CertificateSubject>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     uris: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     usages: Option<Vec<String>>,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateAdditionalOutputFormats {
-    #[serde(rename = "type")]
     r#type: CertificateAdditionalOutputFormatsType,
 }
 
@@ -81,56 +80,54 @@ enum CertificateAdditionalOutputFormatsType {
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateIssuerRef {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
     name: String,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateKeystores {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     jks: Option<CertificateKeystoresJks>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pkcs12: Option<CertificateKeystoresPkcs12>,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateKeystoresJks {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     alias: Option<String>,
     create: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     password: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "passwordSecretRef")]
-    password_secret_ref: Option<CertificateKeystoresJksPasswordSecretRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    password_secret_ref: Option<CertificateKeystoresPasswordSecretRef>,
 }
 
 #[derive(Deserialize, Serialize)]
-struct CertificateKeystoresJksPasswordSecretRef {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+#[serde(rename_all = "camelCase")]
+struct CertificateKeystoresPasswordSecretRef {
+    #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     name: String,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateKeystoresPkcs12 {
     create: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     password: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "passwordSecretRef")]
-    password_secret_ref: Option<CertificateKeystoresPkcs12PasswordSecretRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    password_secret_ref: Option<CertificateKeystoresPasswordSecretRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<CertificateKeystoresPkcs12Profile>,
-}
-
-#[derive(Deserialize, Serialize)]
-struct CertificateKeystoresPkcs12PasswordSecretRef {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-    name: String,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -144,56 +141,48 @@ enum CertificateKeystoresPkcs12Profile {
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateNameConstraints {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     critical: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    excluded: Option<CertificateNameConstraintsExcluded>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    permitted: Option<CertificateNameConstraintsPermitted>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    excluded: Option<CertificateNameConstraintsNames>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permitted: Option<CertificateNameConstraintsNames>,
 }
 
 #[derive(Deserialize, Serialize)]
-struct CertificateNameConstraintsExcluded {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "dnsDomains")]
+#[serde(rename_all = "camelCase")]
+struct CertificateNameConstraintsNames {
+    #[serde(skip_serializing_if = "Option::is_none")]
     dns_domains: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "emailAddresses")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     email_addresses: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "ipRanges")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     ip_ranges: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "uriDomains")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     uri_domains: Option<Vec<String>>,
 }
 
 #[derive(Deserialize, Serialize)]
-struct CertificateNameConstraintsPermitted {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "dnsDomains")]
-    dns_domains: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "emailAddresses")]
-    email_addresses: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "ipRanges")]
-    ip_ranges: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "uriDomains")]
-    uri_domains: Option<Vec<String>>,
-}
-
-#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateOtherNames {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     oid: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "utf8Value")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     utf8_value: Option<String>,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificatePrivateKey {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     algorithm: Option<CertificatePrivateKeyAlgorithm>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     encoding: Option<CertificatePrivateKeyEncoding>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "rotationPolicy")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     rotation_policy: Option<CertificatePrivateKeyRotationPolicy>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<i64>,
 }
 
@@ -221,10 +210,11 @@ enum CertificatePrivateKeyRotationPolicy {
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateRenewal {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<CertificateRenewalPolicy>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     windows: Option<Vec<CertificateRenewalWindows>>,
 }
 
@@ -235,19 +225,20 @@ enum CertificateRenewalPolicy {
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateRenewalWindows {
     cron: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     timezone: Option<String>,
-    #[serde(rename = "windowDuration")]
     window_duration: String,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateSecretTemplate {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<BTreeMap<String, String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     labels: Option<BTreeMap<String, String>>,
 }
 
@@ -269,21 +260,22 @@ enum CertificateSignatureAlgorithm {
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CertificateSubject {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     countries: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     localities: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "organizationalUnits")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     organizational_units: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     organizations: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "postalCodes")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     postal_codes: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     provinces: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "serialNumber")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     serial_number: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "streetAddresses")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     street_addresses: Option<Vec<String>>,
 }

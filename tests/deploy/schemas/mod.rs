@@ -2,7 +2,7 @@
 //! The crates that have them (`kcr_keda_sh`, `kcr_cert_manager_io`) have seventeen thousand lines, nearly all of them for
 //! resources that no manifest of ours has, and take longer to compile than all types of Kubernetes.
 //!
-//! Their comments are left out, and so is the status, which a controller writes. For a manifest that needs a field of a later
+//! Their comments are left out, and so is the status, which a controller writes; what is the same stands once. For a manifest that needs a field of a later
 //! version, take the file of a later version of the crate.
 
 pub(crate) mod certificate;

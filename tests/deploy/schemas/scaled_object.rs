@@ -16,122 +16,88 @@ pub(crate) struct ScaledObject {
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ScaledObjectSpec {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     advanced: Option<ScaledObjectAdvanced>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "cooldownPeriod")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     cooldown_period: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     fallback: Option<ScaledObjectFallback>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "idleReplicaCount")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     idle_replica_count: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "initialCooldownPeriod")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     initial_cooldown_period: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "maxReplicaCount")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     max_replica_count: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "minReplicaCount")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     min_replica_count: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "pollingInterval")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     polling_interval: Option<i32>,
-    #[serde(rename = "scaleTargetRef")]
     scale_target_ref: ScaledObjectScaleTargetRef,
     triggers: Vec<ScaledObjectTriggers>,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ScaledObjectAdvanced {
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "horizontalPodAutoscalerConfig"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     horizontal_pod_autoscaler_config: Option<ScaledObjectAdvancedHorizontalPodAutoscalerConfig>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "restoreToOriginalReplicaCount"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     restore_to_original_replica_count: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "scalingModifiers")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     scaling_modifiers: Option<ScaledObjectAdvancedScalingModifiers>,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ScaledObjectAdvancedHorizontalPodAutoscalerConfig {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     behavior: Option<ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehavior>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehavior {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "scaleDown")]
-    scale_down: Option<ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorScaleDown>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "scaleUp")]
-    scale_up: Option<ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorScaleUp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scale_down: Option<ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorRules>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scale_up: Option<ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorRules>,
 }
 
 #[derive(Deserialize, Serialize)]
-struct ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorScaleDown {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    policies:
-        Option<Vec<ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorScaleDownPolicies>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "selectPolicy")]
+#[serde(rename_all = "camelCase")]
+struct ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorRules {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policies: Option<Vec<ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorPolicies>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     select_policy: Option<String>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "stabilizationWindowSeconds"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     stabilization_window_seconds: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     tolerance: Option<IntOrString>,
 }
 
 #[derive(Deserialize, Serialize)]
-struct ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorScaleDownPolicies {
-    #[serde(rename = "periodSeconds")]
+#[serde(rename_all = "camelCase")]
+struct ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorPolicies {
     period_seconds: i32,
-    #[serde(rename = "type")]
     r#type: String,
     value: i32,
 }
 
 #[derive(Deserialize, Serialize)]
-struct ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorScaleUp {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    policies: Option<Vec<ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorScaleUpPolicies>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "selectPolicy")]
-    select_policy: Option<String>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "stabilizationWindowSeconds"
-    )]
-    stabilization_window_seconds: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tolerance: Option<IntOrString>,
-}
-
-#[derive(Deserialize, Serialize)]
-struct ScaledObjectAdvancedHorizontalPodAutoscalerConfigBehaviorScaleUpPolicies {
-    #[serde(rename = "periodSeconds")]
-    period_seconds: i32,
-    #[serde(rename = "type")]
-    r#type: String,
-    value: i32,
-}
-
-#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ScaledObjectAdvancedScalingModifiers {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "activationTarget")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     activation_target: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     formula: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "metricType")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     metric_type: Option<ScaledObjectAdvancedScalingModifiersMetricType>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
 }
 
@@ -142,10 +108,10 @@ enum ScaledObjectAdvancedScalingModifiersMetricType {
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ScaledObjectFallback {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     behavior: Option<ScaledObjectFallbackBehavior>,
-    #[serde(rename = "failureThreshold")]
     failure_threshold: i32,
     replicas: i32,
 }
@@ -165,34 +131,36 @@ enum ScaledObjectFallbackBehavior {
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ScaledObjectScaleTargetRef {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "apiVersion")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     api_version: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "envSourceContainerName")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     env_source_container_name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
     name: String,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ScaledObjectTriggers {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "authenticationRef")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     authentication_ref: Option<ScaledObjectTriggersAuthenticationRef>,
     metadata: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "metricType")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     metric_type: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    #[serde(rename = "type")]
     r#type: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "useCachedMetrics")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     use_cached_metrics: Option<bool>,
 }
 
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ScaledObjectTriggersAuthenticationRef {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<ScaledObjectTriggersAuthenticationRefKind>,
     name: String,
 }

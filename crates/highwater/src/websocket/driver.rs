@@ -298,11 +298,12 @@ impl Driver {
     /// Counts what its client's messages hold. If the server has no memory for them, the connection ends.
     #[inline]
     fn hold_memory(&mut self, state: &mut State) {
-        let held = Some(state.held() + self.input.len()).filter(|held| *held > UNCOUNTED_MAX);
-        if held.unwrap_or(0) != self.memory.bytes() && !self.memory.set(held.unwrap_or(0)) {
+        let counted = |held| if held > UNCOUNTED_MAX { held } else { 0 };
+        let held = counted(state.held() + self.input.len());
+        if held != self.memory.bytes() && !self.memory.set(held) {
             state.exhaust();
             // What the application still receives is counted again, if there is room for that.
-            self.memory.set(Some(state.held()).filter(|held| *held > UNCOUNTED_MAX).unwrap_or(0));
+            self.memory.set(counted(state.held()));
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 use highwater::metrics::Metrics;
 use highwater::server::TransportChoice;
 use highwater::{Router, Running, Server, ServerConfig};
+use highwater_testkit::read_some;
 
 use crate::answers::{Answer, Answers};
 use crate::served::{self, HANG};
@@ -58,10 +59,8 @@ fn ask(stream: &mut (impl Read + Write), bytes: &[u8]) -> Option<Answer> {
             return Some(answer);
         }
         let mut piece = [0; 4096];
-        match stream.read(&mut piece) {
+        match read_some(stream, &mut piece) {
             Err(error) if ended(&error) => return None,
-            // A read with a timeout is not begun again after a signal.
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             read => match read.expect("it does not hang") {
                 0 => return None,
                 length => received.extend_from_slice(&piece[..length]),

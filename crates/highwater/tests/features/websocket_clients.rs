@@ -9,6 +9,7 @@ use std::time::Duration;
 use highwater::server::TransportChoice;
 use highwater::websocket::Broadcast;
 use highwater::{Closed, Router, ServerConfig, State, WebSocket, websocket};
+use highwater_testkit::read_some;
 use tungstenite::client::client_with_config;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{CloseFrame, WebSocketConfig};
@@ -33,12 +34,7 @@ struct Patient(TcpStream);
 
 impl Read for Patient {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        loop {
-            match self.0.read(buffer) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                read => return read,
-            }
-        }
+        read_some(&mut self.0, buffer)
     }
 }
 

@@ -87,14 +87,10 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
 
     #[cold]
     fn count_held(&mut self, held: usize, before: usize) {
-        if held < before {
-            return self.parts.body_memory.give_back(before - held);
-        }
-        if self.parts.body_memory.take(held - before) {
+        if self.parts.body_memory.change(before, held) {
             return;
         }
         self.exchange.counted.held = 0;
-        self.parts.body_memory.give_back(before);
         self.stream.end_upload();
         if let Some(waiting) = &mut self.exchange.queue.waiting {
             waiting.lacks_memory = true; // That is counted when it is refused.
