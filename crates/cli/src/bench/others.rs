@@ -33,12 +33,19 @@ pub(super) fn between(
     seconds: f64,
 ) -> Vec<Other> {
     let mut used: BTreeMap<String, f64> = BTreeMap::new();
-    for (name, cpu_s) in later.used_since(earlier, ours) {
-        *used.entry(name).or_default() += cpu_s;
+    for process in later.used_since(earlier, ours) {
+        *used.entry(process.name).or_default() += process.cpu_s;
     }
     let share = |cpu_s: f64| (cpu_s / seconds.max(1e-9) * 1e3).round() / 1e3;
     let all = used.into_iter().map(|(name, cpu_s)| Other { name, busy: share(cpu_s) });
     most(all.collect())
+}
+
+/// The CPU seconds of all programs but `ours` between two scans. Threads of the kernel are none: they work for connections
+/// that are refused, too.
+pub(super) fn programs(earlier: &Processes, later: &Processes, ours: &BTreeSet<u32>) -> f64 {
+    let used = later.used_since(earlier, ours);
+    used.iter().filter(|process| !process.is_kernel).map(|process| process.cpu_s).sum()
 }
 
 pub(super) fn most(mut all: Vec<Other>) -> Vec<Other> {

@@ -117,6 +117,7 @@ impl Reader {
         Ok(Spent {
             wall,
             others: others::between(&begin.all, &end.all, &ours, wall),
+            programs: others::programs(&begin.all, &end.all, &ours),
             server_cpu,
             server_cpu_source,
             server_rss_kib: end.usage.rss_kib,
@@ -191,6 +192,8 @@ pub(super) struct Spent {
     pub(super) wall: f64,
     /// Other processes that used the CPUs.
     pub(super) others: Vec<Other>,
+    /// The CPU time of other programs, kernel threads left out.
+    programs: f64,
     pub(super) server_cpu: f64,
     server_cpu_source: &'static str,
     server_rss_kib: u64,
@@ -222,6 +225,14 @@ impl Spent {
             (name.clone(), Part { cpu_us_per_request: each(cpu * 1e6), busy })
         };
         row.parts = self.parts.iter().map(part).collect();
+    }
+
+    /// The share of the server's and of the client's CPUs that other programs used, at most: on which CPUs they ran is not
+    /// known. Here the kernel's work is nobody's, as with refused connections, which belong to no process.
+    pub(super) fn other_programs(&self) -> (f64, f64) {
+        let on_server = self.busy_server - self.server_cpu - self.background;
+        let on_client = self.busy_client - self.own;
+        (self.share(self.programs.min(on_server)), self.share(self.programs.min(on_client)))
     }
 
     /// These seconds of CPUs as a share of the span.

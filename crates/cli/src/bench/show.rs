@@ -184,11 +184,11 @@ pub(super) fn text(record: &Record) -> String {
         }
     }
     out += &overload::text(record);
-    // Only cells with claims have an A/A run, and rows that may not count.
-    match summaries.is_empty() {
-        true => out,
-        false => out + &coverages(&summaries) + &noise(record) + &rejected(record),
+    // Only cells with claims have an A/A run.
+    if !summaries.is_empty() {
+        out += &(coverages(&summaries) + &noise(record));
     }
+    out + &rejected(record)
 }
 
 fn line(summary: &Summary) -> String {

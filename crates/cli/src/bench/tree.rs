@@ -5,6 +5,8 @@ use std::fs;
 
 /// Ticks of `/proc/PID/stat` per second: USER_HZ, 100 on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// The flag of a kernel thread in `/proc/PID/stat` (`include/linux/sched.h`).
+const PF_KTHREAD: u64 = 0x0020_0000;
 /// Seconds that the two ways to count CPU time may differ by, on top of this share: each process's ticks are
 /// rounded.
 const TICKS_SLACK_S: f64 = 0.03;
@@ -53,6 +55,17 @@ struct Process {
     name: String,
     /// CPU time of all threads there have ever been, and of children that have ended, in s.
     cpu_s: f64,
+    /// A thread of the kernel.
+    is_kernel: bool,
+}
+
+/// The CPU time that a process used between two scans.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Used {
+    pub(super) name: String,
+    /// In s, to a tick.
+    pub(super) cpu_s: f64,
+    pub(super) is_kernel: bool,
 }
 
 impl Processes {
@@ -73,12 +86,8 @@ impl Processes {
         below(&mut families, root).into_iter().chain([root]).collect()
     }
 
-    /// The CPU seconds of each process that is not one of `ours`, since `earlier`.
-    pub(super) fn used_since(
-        &self,
-        earlier: &Processes,
-        ours: &BTreeSet<u32>,
-    ) -> Vec<(String, f64)> {
+    /// The CPU time of each process that is not one of `ours`, since `earlier`.
+    pub(super) fn used_since(&self, earlier: &Processes, ours: &BTreeSet<u32>) -> Vec<Used> {
         let mut before: BTreeMap<u32, f64> =
             earlier.0.iter().map(|(id, process)| (*id, process.cpu_s)).collect();
         // What a process used before it ended is in its parent's time now.
@@ -91,7 +100,8 @@ impl Processes {
             let before = before.get(id).copied().unwrap_or_default();
             // To a tick: sums of hundredths are not exact.
             let ticks = ((process.cpu_s - before) * TICKS_PER_SECOND).round();
-            (process.name.clone(), ticks.max(0.0) / TICKS_PER_SECOND)
+            let cpu_s = ticks.max(0.0) / TICKS_PER_SECOND;
+            Used { name: process.name.clone(), cpu_s, is_kernel: process.is_kernel }
         });
         used.collect()
     }
@@ -115,7 +125,9 @@ fn process(stat: &str) -> Option<Process> {
     let fields = fields_of(stat);
     let ticks = fields.iter().skip(10).take(4).filter_map(|ticks| ticks.parse::<f64>().ok());
     let cpu_s = ticks.sum::<f64>() / TICKS_PER_SECOND;
-    Some(Process { parent: fields.first()?.parse().ok()?, name, cpu_s })
+    let flags: u64 = fields.get(5)?.parse().ok()?;
+    let is_kernel = flags & PF_KTHREAD != 0;
+    Some(Process { parent: fields.first()?.parse().ok()?, name, cpu_s, is_kernel })
 }
 
 /// Resource use of processes up to an instant.
@@ -278,9 +290,24 @@ mod tests {
         let (first, later) = (scan([5, 5, 5, 5]), scan([105, 55, 98, 7]));
         let ours = later.family(10);
         assert_eq!(ours, BTreeSet::from([10, 20, 40]));
-        assert_eq!(later.used_since(&first, &ours), [("rustc".to_owned(), 0.93)]);
+        assert_eq!(later.used_since(&first, &ours), [used("rustc", 0.93)]);
         let all = later.used_since(&first, &BTreeSet::new());
-        assert_eq!(all[1], ("a (b) c".to_owned(), 0.5));
+        assert_eq!(all[1], used("a (b) c", 0.5));
+    }
+
+    fn used(name: &str, cpu_s: f64) -> Used {
+        Used { name: name.to_owned(), cpu_s, is_kernel: false }
+    }
+
+    /// Purpose: a thread of the kernel is told from a program by its flags, whatever its parent.
+    #[test]
+    fn threads_of_the_kernel() {
+        let of = |flags: u32| {
+            process(&format!("15 (a) R 2 0 0 0 -1 {flags} 0 0 0 0 1 2 0 0 20"))
+                .expect("a line of stat")
+        };
+        // As of ksoftirqd/0 and of a shell.
+        assert!(of(69_238_848).is_kernel && !of(4_194_304).is_kernel);
     }
 
     /// Purpose: a parent that has waited for its children has used what they used meanwhile, and not what they had used in
@@ -299,7 +326,7 @@ mod tests {
         ]));
         // ld ended after 10 ticks more, then rustc after 40.
         let later = Processes(BTreeMap::from([stat(10, 1, "cargo", 101, 500 + 2040 + 310)]));
-        assert_eq!(later.used_since(&first, &BTreeSet::new()), [("cargo".to_owned(), 0.51)]);
+        assert_eq!(later.used_since(&first, &BTreeSet::new()), [used("cargo", 0.51)]);
     }
 
     /// Purpose: grandchildren are found, and their use is counted.

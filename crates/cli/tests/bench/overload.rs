@@ -83,13 +83,13 @@ fn too_much() {
     assert!(pages["steps"][0]["sent"].as_u64().is_some_and(|sent| sent >= 5), "{pages}");
     let shown = text_of(&bench(&["show", &path]));
     for text in ["of peak", "-- twice, best is shed", "http_scaling_demand_ratio"] {
-        assert!(shown.contains(text), "{text}: {shown}");
+        assert!(shown.contains(text) || is_disturbed(&shown), "{text}: {shown}");
     }
     let between = ["--baseline", "none", "--candidate", "shed", "--cell", "3x"];
     let claim = bench(&[&["claim", &path][..], &between].concat());
     assert_eq!(claim.status.code(), Some(2));
     assert!(text_of(&claim).contains("about goodput under overload"), "{}", text_of(&claim));
-    exported(&scene, &path);
+    exported(&scene, &path, is_disturbed(&shown));
     let other = scene.path("quick.json");
     let quick = bench(&["run", &plan, "--out", &other, "--quick"]);
     assert_measured(&quick);
@@ -98,8 +98,8 @@ fn too_much() {
     assert!(rows.iter().all(|row| row["cell"] == "pages"), "{rows:?}");
 }
 
-/// What SQL sees of the record.
-fn exported(scene: &scene::Scene, path: &str) {
+/// What SQL sees of the record. Steps and signals are those of rows that count.
+fn exported(scene: &scene::Scene, path: &str, is_disturbed: bool) {
     let db = scene.path("r.sqlite");
     let export = bench(&["export", "--db", &db, path]);
     assert!(export.status.success(), "{}", text_of(&export));
@@ -113,8 +113,11 @@ fn exported(scene: &scene::Scene, path: &str) {
         count("SELECT count(*) FROM overload WHERE cell = '3x' AND goodput_of_peak IS NOT NULL"),
         2
     );
-    assert_eq!(count("SELECT count(*) FROM steps WHERE cell = 'course'"), 4);
-    assert!(count("SELECT count(*) FROM signals WHERE metric = 'http_scaling_demand_ratio'") > 0);
+    if !is_disturbed {
+        assert_eq!(count("SELECT count(*) FROM steps WHERE cell = 'course'"), 4);
+        let demand = "SELECT count(*) FROM signals WHERE metric = 'http_scaling_demand_ratio'";
+        assert!(count(demand) > 0);
+    }
     assert!(count("SELECT count(*) FROM series WHERE name = 'goodput_per_s'") > 0);
 }
 
@@ -166,9 +169,17 @@ fn a_network_of_its_own() {
     assert_measured(&run);
     let cost = refusal["cpu_us_per_refusal"].as_f64().expect("it was measured");
     assert!(cost.is_finite(), "{refusal}");
-    assert!(row(&record, "2x", "one")["law"].is_number(), "{record}");
     assert!(record["environment"]["network"].as_str().is_some_and(|text| text.contains("veth")));
-    assert!(text_of(&bench(&["show", &scene.path("r.json")])).contains("CPU of a refusal"));
+    let shown = text_of(&bench(&["show", &scene.path("r.json")]));
+    if !is_disturbed(&shown) {
+        assert!(row(&record, "2x", "one")["law"].is_number(), "{record}");
+        assert!(shown.contains("CPU of a refusal"), "{shown}");
+    }
+}
+
+/// Whether other work of the machine disturbed a row: such rows are in no table.
+fn is_disturbed(shown: &str) -> bool {
+    shown.contains("something else used the")
 }
 
 /// Purpose: without the right to make a network, rows are void, with the reason and the remedy, and no other network is used.

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::super::plan::Cell;
 use super::super::record::{Measured, Overload, Record, Row, StepRow};
-use super::super::stats::median;
+use super::super::stats::{self, Rules, median};
 use super::steps::GOODPUT;
 use super::{law, own_peak, rounded};
 
@@ -14,8 +14,9 @@ const WINDOW_S: f64 = 0.3;
 /// The end of a step, whose last point is incomplete.
 const CUT_S: f64 = 0.15;
 
-fn overload(row: &Row) -> Option<&Overload> {
-    row.measured.as_ref().filter(|_| row.is_ok())?.overload.as_ref()
+/// The figures of a row that counts.
+fn overload(row: &Row, rules: Rules) -> Option<&Overload> {
+    stats::rejection(row, rules).is_none().then_some(row.measured.as_ref()?.overload.as_ref()?)
 }
 
 /// Writes the law's value into each row, from the costs of refusals that the record has so far.
@@ -33,10 +34,13 @@ pub(in super::super) fn note_law(record: &mut Record) {
 
 /// CPU time of a refusal by server, in microseconds: least, middle, greatest of the rounds.
 pub(in super::super) fn refusals(record: &Record) -> Vec<(String, [f64; 3])> {
+    let rules = Rules::of(record);
     let of = |server: &str| {
         let rows = record.cells.iter().filter(|row| row.server == server);
-        let costs: Vec<f64> =
-            rows.filter_map(overload).filter_map(|row| row.cpu_us_per_refusal).collect();
+        let costs: Vec<f64> = rows
+            .filter_map(|row| overload(row, rules))
+            .filter_map(|row| row.cpu_us_per_refusal)
+            .collect();
         law::spread(&costs)
     };
     let servers = record.plan.servers.iter();
@@ -77,8 +81,9 @@ pub(in super::super) fn goodputs(record: &Record) -> Vec<Goodput> {
 
 fn goodput(record: &Record, cell: &str, server: &str) -> Option<Goodput> {
     let rows = record.cells.iter().filter(|row| row.cell == cell && row.server == server);
+    let rules = Rules::of(record);
     let rows: Vec<(&Measured, &Overload)> =
-        rows.filter_map(|row| Some((row.measured.as_ref()?, overload(row)?))).collect();
+        rows.filter_map(|row| Some((row.measured.as_ref()?, overload(row, rules)?))).collect();
     let middle = |of: &dyn Fn(&Measured, &Overload) -> Option<f64>| {
         median(&rows.iter().filter_map(|(row, more)| of(row, more)).collect::<Vec<_>>())
     };
@@ -173,7 +178,10 @@ fn rows_of<'a>(
     index: usize,
 ) -> Vec<(&'a Overload, &'a StepRow)> {
     let rows = record.cells.iter().filter(|row| row.cell == cell && row.server == server);
-    rows.filter_map(overload).filter_map(|row| Some((row, row.steps.get(index)?))).collect()
+    let rules = Rules::of(record);
+    rows.filter_map(|row| overload(row, rules))
+        .filter_map(|row| Some((row, row.steps.get(index)?)))
+        .collect()
 }
 
 fn of_step(record: &Record, cell: &Cell, index: usize) -> Vec<StepVerdict> {

@@ -126,6 +126,8 @@ fn send(task: &Task<'_>, sending: &Sending, port: u16, on_mark: OnMark) -> Resul
 fn beside_peak(task: &Task<'_>, running: &mut Running) -> Result<Measured, Failed> {
     let mut sending = Sending::of_cell(task.plan, task.cell);
     let has_load = task.cell.load > 0.0;
+    let all = Reader::new(running.processes(), task.cpus, task.background, Arc::default());
+    all.read();
     let mut peaks = Vec::new();
     if has_load {
         peaks.push(peak(task, running.load_port(task.cell), PEAK)?);
@@ -148,7 +150,14 @@ fn beside_peak(task: &Task<'_>, running: &mut Running) -> Result<Measured, Faile
         row.goodput_of_peak = Some(rounded(row.goodput_per_s / own, 4));
         row.peaks_per_s = peaks;
     }
-    whole(&reader, vec![outcome], row)
+    all.read();
+    let mut measured = whole(&reader, vec![outcome], row)?;
+    // A peak that something else lowered would make the load small, and its share of the peak great.
+    let spent = all.spent().map_err(Failed::Void)?;
+    let (on_server, on_client) = spent.other_programs();
+    measured.foreign_on_server_cpus = measured.foreign_on_server_cpus.max(on_server);
+    measured.foreign_on_client_cpus = measured.foreign_on_client_cpus.max(on_client);
+    Ok(measured)
 }
 
 /// Sends the load, and reads the server's resource use meanwhile.
@@ -216,8 +225,9 @@ fn whole(reader: &Reader, outcomes: Vec<Outcome>, mut row: Overload) -> Result<M
     row.softirq = reader.softirq().map_err(Failed::Void)?;
     // Here these are not failures of the client, but the subject of the measurement.
     measured.errors = measured.errors.saturating_sub(row.refused + row.timeouts);
-    // Refusing happens on these CPUs outside any process, and cannot be told from other work.
-    (measured.foreign_on_server_cpus, measured.foreign_on_client_cpus) = (0.0, 0.0);
+    // Refusing happens on these CPUs outside any process, so only the work of other programs can be told from it.
+    let spent = reader.spent().map_err(Failed::Void)?;
+    (measured.foreign_on_server_cpus, measured.foreign_on_client_cpus) = spent.other_programs();
     measured.overload = Some(row);
     Ok(measured)
 }

@@ -91,6 +91,23 @@ fn goodput_is_the_middle_of_the_rounds() {
     assert_eq!((gate.goodput_per_s, gate.of_peak), (Some(800.0), Some(0.8)));
 }
 
+/// Purpose: rows that other programs disturbed have no part in any figure: neither in goodput, nor in what a refusal costs, nor
+/// in a step.
+#[test]
+fn disturbed_rows_do_not_count() {
+    let disturbed = |mut row: Row| {
+        row.measured.as_mut().expect("it has figures").foreign_on_server_cpus = 0.5;
+        row
+    };
+    let rows = [tenfold("gate", 900.0), refusal(0, 20.0), course("gate", 0, &[900.0; 9], &[])];
+    let bad = [tenfold("gate", 100.0), refusal(1, 80.0), course("gate", 1, &[100.0; 9], &[])];
+    let record = record([rows.to_vec(), bad.map(disturbed).to_vec()].concat());
+    let [gate] = &derive::goodputs(&record)[..] else { panic!("one server in one cell") };
+    assert_eq!((gate.rounds, gate.goodput_per_s), (1, Some(900.0)));
+    assert_eq!(derive::refusals(&record), [("gate".to_owned(), [20.0; 3])]);
+    assert_eq!(derive::steps(&record).iter().map(|step| step.rounds).max(), Some(1));
+}
+
 /// Purpose: a server that still answers abandoned requests after its load has its peak from before.
 #[test]
 fn the_peak_of_a_row() {
