@@ -16,7 +16,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::close::{CloseCode, Error};
 use super::compressed::{Compressed, Inflate};
-use super::utf8::Utf8;
+use super::utf8::{Utf8, is_utf8};
 use super::{CONTROL_MAX, Kind, Limits, Role, encode, mask, opcode};
 
 /// The longest header: two bytes, the length and the mask.
@@ -165,7 +165,7 @@ impl Decoder {
                     *input = rest;
                     let kind = self.message.take().unwrap_or(Kind::Binary);
                     self.state = State::Header;
-                    if kind == Kind::Text && core::str::from_utf8(payload).is_err() {
+                    if kind == Kind::Text && !is_utf8(payload) {
                         self.state = State::Failed(NOT_UTF8);
                         return Err(NOT_UTF8);
                     }
@@ -232,7 +232,7 @@ impl Decoder {
         if let Some(key) = frame.key {
             mask::apply(key, 0, &mut payload);
         }
-        if kind == Kind::Text && core::str::from_utf8(&payload).is_err() {
+        if kind == Kind::Text && !is_utf8(&payload) {
             self.state = State::Failed(NOT_UTF8);
             return Err(NOT_UTF8);
         }

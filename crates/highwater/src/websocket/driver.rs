@@ -56,6 +56,7 @@ where
 {
     let Upgraded { incoming, mut outgoing } = upgraded;
     let Accounts { sockets, memory } = accounts;
+    let drains = draining.clone();
     outgoing.set_capacity(options.send_buffer_max.max(1));
     shared.lock().outgoing = Some(outgoing);
     let handled = handler(WebSocket::of(Arc::clone(&shared)));
@@ -68,7 +69,9 @@ where
         came_at: Instant::ZERO,
         handler: Some(handler),
         drained: Some(Box::pin(async move { draining.begun().await })),
+        draining: drains,
         timer: None,
+        is_waited_for: false,
         looks_again: false,
         memory: Charge::new(memory),
         sockets,
@@ -88,7 +91,10 @@ pub(super) struct Driver {
     handler: Option<GuardedFuture<Option<BoxError>>>,
     /// Ready when the server drains.
     drained: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    draining: Draining,
     timer: Option<Pin<Box<Sleep>>>,
+    /// The drain and the timer wake this future's task, so that they need not be asked with each message.
+    is_waited_for: bool,
     /// A client's time is over, and it gets a little more.
     looks_again: bool,
     /// What its client's messages take, if that is much.
@@ -106,9 +112,9 @@ impl Future for Driver {
         {
             let mut state = this.shared.lock();
             state.is_driven = true;
-            match &mut state.driver {
-                Some(driver) => driver.clone_from(context.waker()),
-                None => state.driver = Some(context.waker().clone()),
+            if !state.driver.as_ref().is_some_and(|driver| driver.will_wake(context.waker())) {
+                state.driver = Some(context.waker().clone());
+                this.is_waited_for = false;
             }
         }
         let mut rounds = 0;
@@ -201,8 +207,12 @@ impl Driver {
 
     /// Begins the end if it is time, and does what deadlines require.
     fn keep_deadlines(&mut self, context: &mut Context<'_>) {
-        let has_drained =
-            self.drained.as_mut().is_some_and(|drained| drained.as_mut().poll(context).is_ready());
+        let asks = !self.is_waited_for || self.draining.has_begun();
+        let has_drained = asks
+            && self
+                .drained
+                .as_mut()
+                .is_some_and(|drained| drained.as_mut().poll(context).is_ready());
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         if has_drained {
@@ -223,6 +233,7 @@ impl Driver {
         while self.is_due(&state, context) {
             state.on_deadline();
         }
+        self.is_waited_for = true;
         state.wake_waiting(Some(context.waker()));
         let waits_for_room = self.is_held_back() && state.is_output_full();
         if (waits_for_room || !state.writers.is_empty())
@@ -246,10 +257,15 @@ impl Driver {
             return false;
         }
         let at = state.at(deadline);
+        let mut wakes = self.is_waited_for && self.timer.is_some();
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
         // One that fires too early costs less than moving it with every message.
         if at < timer.deadline() && !self.looks_again {
             timer.as_mut().reset(at);
+            wakes = false;
+        }
+        if wakes && !timer.is_elapsed() {
+            return false;
         }
         while timer.as_mut().poll(context).is_ready() {
             let now = TokioInstant::now();

@@ -29,6 +29,9 @@ const COPY_MAX: usize = 8 * 1024;
 /// Room for messages that an empty inbox keeps, so that idle connections have little memory.
 const INBOX_KEPT: usize = 4;
 
+/// The most messages that a new inbox has room for.
+const INBOX_FIRST: usize = 32;
+
 /// What a message that waits counts besides its content.
 const MESSAGE_COST: usize = size_of::<Message>();
 
@@ -179,10 +182,7 @@ impl Shared {
         {
             return self.try_send_compressed(deflater, message);
         }
-        let mut state = self.lock();
-        state.may_send()?;
-        state.push_message(message);
-        Ok(())
+        self.lock().try_push_message(message)
     }
 
     /// The state is not locked while the message is compressed.
@@ -304,6 +304,27 @@ impl State {
         }
     }
 
+    /// As [`State::may_send`] and [`State::push_message`], with one look at the output.
+    #[inline]
+    fn try_push_message(&mut self, message: &Message) -> Result<(), Refused> {
+        let content = message.as_bytes();
+        let outgoing = match &self.outgoing {
+            Some(outgoing) if content.len() <= COPY_MAX && self.session.is_open() => outgoing,
+            _ => {
+                self.may_send()?;
+                self.push_message(message);
+                return Ok(());
+            }
+        };
+        let (header, len) = encode::header(message.kind(), content.len());
+        if !outgoing.try_push_copies([&header[..len], content], self.is_driven) {
+            return Err(Refused::Full);
+        }
+        self.session.sends();
+        self.sent += 1;
+        Ok(())
+    }
+
     fn push_message(&mut self, message: &Message) {
         let header = encode::header(message.kind(), message.len());
         self.push(header, message.as_bytes(), || message.clone().into_bytes());
@@ -368,13 +389,22 @@ impl State {
     pub(super) fn take_in(&mut self, input: &mut BytesMut, now: Instant) -> u64 {
         let mut received = 0;
         let mut left = input.len();
-        while !self.is_inbox_full() && !self.is_output_full() {
+        // Nobody else sends meanwhile, and what is sent here are control frames.
+        let mut is_output_full = self.is_output_full();
+        while !self.is_inbox_full() && !is_output_full {
             let Some(message) = self.session.next(input, now, &mut self.control) else { break };
-            self.send_control();
+            if !self.control.is_empty() {
+                self.send_control();
+                is_output_full = self.is_output_full();
+            }
             received += 1;
             if self.receivers > 0 {
                 let message = Message::received(message.kind, message.bytes);
                 let cost = message.len().max(left - input.len()) + MESSAGE_COST;
+                if self.inbox.capacity() == 0 {
+                    // One allocation if all are as long as the first.
+                    self.inbox.reserve((left / (left - input.len()).max(1)).clamp(1, INBOX_FIRST));
+                }
                 self.inbox_size += cost;
                 self.inbox.push_back((message, cost));
                 left = input.len();

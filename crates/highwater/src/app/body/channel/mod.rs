@@ -208,10 +208,16 @@ impl State {
     }
 
     /// Takes a buffer to gather `len` bytes in, if there is none.
+    #[inline]
     fn make_room(&mut self, len: usize) {
         if self.gathered.capacity() == 0 {
-            self.gathered = raw::spare(len.min(GATHERED_MAX));
+            self.take_buffer(len);
         }
+    }
+
+    #[inline(never)]
+    fn take_buffer(&mut self, len: usize) {
+        self.gathered = raw::spare(len.min(GATHERED_MAX));
     }
 
     /// Turns the gathered bytes into a piece, which no further bytes join.

@@ -10,7 +10,10 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 
-use super::{BodyError, BodySender, BodyStream, PIECE_COST, Queue, Source, remember, wake};
+use super::{
+    BodyError, BodySender, BodyStream, GATHERED_MAX, PIECE_COST, Queue, Source, State, remember,
+    wake,
+};
 
 /// How many spare buffers a thread keeps, each of at most about twice `GATHERED_MAX` bytes. Fewer: allocations while many
 /// connections are read in one turn; more: memory. A guess.
@@ -117,6 +120,28 @@ impl Queue {
     }
 }
 
+impl State {
+    fn push_copies(&mut self, parts: [&[u8]; 2], is_asked: bool) {
+        if self.reader_gone || self.end.is_some() {
+            return;
+        }
+        let len = parts[0].len() + parts[1].len();
+        self.make_room(len);
+        // Most are small, and there is room for them behind the ones before.
+        if len <= GATHERED_MAX.saturating_sub(self.gathered.len()) {
+            self.gathered.reserve(len);
+            self.gathered.extend_from_slice(parts[0]);
+            self.gathered.extend_from_slice(parts[1]);
+            self.buffered += len;
+        } else {
+            parts.into_iter().for_each(|part| self.gather(part));
+        }
+        if !is_asked {
+            wake(&self.reader);
+        }
+    }
+}
+
 impl BodySender {
     /// Changes from how many buffered bytes on a sender waits.
     pub(crate) fn set_capacity(&mut self, bytes: usize) {
@@ -131,15 +156,17 @@ impl BodySender {
     /// Queues copies of `parts`, one behind the other, whether there is room or not. The reader is not woken if it
     /// `is_asked` soon anyway.
     pub(crate) fn push_copies(&self, parts: [&[u8]; 2], is_asked: bool) {
+        self.0.lock().push_copies(parts, is_asked);
+    }
+
+    /// The same if there is room. Returns whether there was.
+    pub(crate) fn try_push_copies(&self, parts: [&[u8]; 2], is_asked: bool) -> bool {
         let mut state = self.0.lock();
-        if state.reader_gone || state.end.is_some() {
-            return;
+        let has_room = !state.is_full();
+        if has_room {
+            state.push_copies(parts, is_asked);
         }
-        state.make_room(parts.iter().map(|part| part.len()).sum());
-        parts.into_iter().for_each(|part| state.gather(part));
-        if !is_asked {
-            wake(&state.reader);
-        }
+        has_room
     }
 
     /// Queues `piece` without a copy, whether there is room or not.
