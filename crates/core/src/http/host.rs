@@ -22,12 +22,16 @@ fn is_literal(value: &[u8]) -> bool {
         && is_port(&value[close + 1..])
 }
 
-/// `[ ":" port ]`: RFC 3986 allows an empty one.
+/// `[ ":" port ]`: RFC 3986 allows an empty one. It allows numbers beyond 65535, too, but TCP has no such port: the URL standard
+/// and nginx refuse them, and a redirect to such a host would lead nowhere.
 #[inline]
 fn is_port(rest: &[u8]) -> bool {
     match rest {
         [] => true,
-        [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
+        [b':', port @ ..] => {
+            let is_in_range = port.len() < 5 || (port.len() == 5 && port <= &b"65535"[..]);
+            is_in_range && port.iter().all(u8::is_ascii_digit)
+        }
         _ => false,
     }
 }
