@@ -1,8 +1,9 @@
 //! For how long may a session be resumed in which the client has shown a certificate?
 //!
-//! rustls resumes a session without another look at the certificate, and makes new tickets for it each time: a client that
+//! rustls resumes a session without another look at the certificates, and makes new tickets for it each time: a client that
 //! comes back often enough could go on with its certificate long after it has expired. So the tickets of such a session also
-//! hold when the certificate expires. After that they are not accepted, and the client has to show one in a full handshake.
+//! hold when the first of the client's certificates expires: its own, or that of an authority in between which it has sent.
+//! After that they are not accepted, and the client has to show certificates in a full handshake.
 //!
 //! In rustls, what checks certificates and what makes tickets do not know which connection they work for. So each connection
 //! has one [`Proof`], which is both.
@@ -29,7 +30,7 @@ const TICKET_MAX: usize = HELLO_MAX / 2;
 pub(super) struct Proof {
     verifier: Arc<dyn ClientCertVerifier>,
     tickets: Arc<dyn ProducesTickets>,
-    /// When its certificate expires, in seconds since the epoch; `MAX` while it has shown none.
+    /// When the first of its certificates expires, in seconds since the epoch; `MAX` while it has shown none.
     until: AtomicU64,
 }
 
@@ -78,9 +79,7 @@ impl ClientCertVerifier for Proof {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.verifier.verify_client_cert(end_entity, intermediates, now)?;
-        let expires = EndEntityCert::try_from(end_entity).and_then(|parsed| expiry(&parsed));
-        // If that cannot be told, no ticket is good.
-        self.until.store(expires.map_or(0, |end| end.as_secs()), Relaxed);
+        self.until.store(first_expiry(end_entity, intermediates, now), Relaxed);
         Ok(verified)
     }
 
@@ -123,9 +122,28 @@ impl ClientCertVerifier for Proof {
     }
 }
 
+/// When the first of a client's certificates expires, in seconds since the epoch.
+///
+/// Which intermediates the verification has used is not known. It has used none that had expired by `now` or that cannot be read, so
+/// these do not count: clients that send an old one would never get a ticket that is good.
+fn first_expiry(own: &CertificateDer<'_>, others: &[CertificateDer<'_>], now: UnixTime) -> u64 {
+    let expires = |certificate| {
+        let end = EndEntityCert::try_from(certificate).and_then(|parsed| expiry(&parsed));
+        end.ok().map(|end| end.as_secs())
+    };
+    let own = expires(own).unwrap_or(0); // If that cannot be told, no ticket is good.
+    let used = others.iter().filter_map(expires).filter(|end| *end >= now.as_secs());
+    used.fold(own, u64::min)
+}
+
 #[cfg(test)]
 mod tests {
-    use rustls::server::NoClientAuth;
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+    use rustls::RootCertStore;
+    use rustls::crypto::ring::default_provider;
+    use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 
     use super::*;
 
@@ -172,6 +190,48 @@ mod tests {
             }
         }
         assert_eq!(proof(u64::MAX).decrypt(b"no time"), None);
+    }
+
+    /// A certificate of this name, which expires so long from now.
+    fn params(name: &str, expires_in: i64, is_authority: bool) -> CertificateParams {
+        let now = UnixTime::now().as_secs().checked_add_signed(expires_in).expect("after 1970");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now);
+        if is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        params
+    }
+
+    fn key() -> KeyPair {
+        KeyPair::generate().expect("there is randomness")
+    }
+
+    /// Purpose: tickets expire with the first certificate of the client's chain, also if that is an intermediate authority's.
+    /// One that had expired before was not used, and does not count: some clients send such certificates as well.
+    #[test]
+    fn tickets_expire_with_the_chain() {
+        let root = CertifiedIssuer::self_signed(params("root", 9000, true), key()).expect("right");
+        let mut roots = RootCertStore::empty();
+        roots.add(root.der().clone()).expect("it is an authority");
+        let provider = Arc::new(default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let verifier = verifier.build().expect("there is an authority");
+        let now = UnixTime::now();
+        for (own, middle, until) in [(2000, 1000, 1000), (1000, 2000, 1000)] {
+            let between = CertifiedIssuer::signed_by(params("between", middle, true), key(), &root);
+            let between = between.expect("the parameters are right");
+            let past = params("past", -10, true).self_signed(&key()).expect("right");
+            let leaf = params("client", own, false).signed_by(&key(), &between).expect("right");
+            let proof = Proof::new(Arc::clone(&verifier), Arc::new(Open));
+            let others =
+                [past.der().clone(), between.der().clone(), CertificateDer::from(&b"?"[..])];
+            proof.verify_client_cert(leaf.der(), &others, now).expect("it is trusted");
+            let left = proof.until.load(Relaxed) - now.as_secs();
+            // The clock may have moved on to the next second while they were made.
+            assert!((until..until + 60).contains(&left), "{own}, {middle}: {left}");
+        }
     }
 
     /// Purpose: a ticket holds so much, and one that would hold more is not made.
