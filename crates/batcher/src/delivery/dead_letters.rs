@@ -138,7 +138,8 @@ mod tests {
     /// recover bodies that are not text (RFC 4648, section 4).
     #[test]
     fn lines_stay_lines() {
-        let path = std::env::temp_dir().join(format!("dead-letters-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("dead-letters");
         std::fs::write(&path, b"{\"id\":\"cut of").expect("a file for the test");
         let record =
             |body: &'static [u8]| Stored { offset: 7, partition: 3, time_us: 9, id: 10, body };
@@ -154,7 +155,6 @@ mod tests {
         assert_eq!(parsed["id"], "0000000000000000000000000000000a");
         let parsed: serde_json::Value = serde_json::from_str(lines[2]).expect("it is JSON");
         assert_eq!(parsed["body_base64"], "/wA=");
-        std::fs::remove_file(&path).expect("it is there");
     }
 
     /// Purpose: on a disk that others have filled there is room for a dead letter of the size that records have at most, and
@@ -162,10 +162,10 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn a_full_disk_takes_a_letter() {
-        let place = std::env::temp_dir().join(format!("dead-letters-disk-{}", std::process::id()));
-        std::fs::create_dir_all(&place).expect("a directory for the test");
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let place = folder.path();
         let mut mount = std::process::Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(&place);
+        mount.args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(place);
         if !mount.output().is_ok_and(|output| output.status.success()) {
             highwater_skip::skip("root", "mounting a tmpfs needs root");
             return;
@@ -182,8 +182,7 @@ mod tests {
             letters.reserve();
         }
         drop(letters);
-        let _ = std::process::Command::new("umount").arg("-l").arg(&place).output();
-        let _ = std::fs::remove_dir(&place);
+        let _ = std::process::Command::new("umount").arg("-l").arg(place).output();
         assert!(written.iter().all(Result::is_ok), "{written:?}");
     }
 }

@@ -274,9 +274,8 @@ mod tests {
             producer.send(record).expect("there is room");
         }
         producer.flush(Duration::from_secs(20)).expect("the cluster answers");
-        let folder = std::env::temp_dir().join(format!("doubts-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder for the test");
-        let options = DeliveryOptions::new(folder.join("dead-letters.jsonl"));
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let options = DeliveryOptions::new(folder.path().join("dead-letters.jsonl"));
         let marks =
             "highwater-delivery 1\ntopic events\npartitions 3\nopen\n0 42\n1 0\n2 42\nend\n";
         std::fs::write(&options.marks, marks).expect("a file");
@@ -295,6 +294,5 @@ mod tests {
         doubts.committed(&settings);
         assert_eq!(doubts.marks.offsets[&1], 1);
         assert_eq!(Marks::load(&options.marks), Some(doubts.marks));
-        std::fs::remove_dir_all(folder).expect("it is ours");
     }
 }

@@ -128,7 +128,8 @@ mod tests {
         for length in 0..text.len() {
             assert_eq!(Marks::parse(&text[..length]), None, "{length}");
         }
-        let place = std::env::temp_dir().join(format!("marks-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let place = folder.path().join("marks");
         marks.is_clean = true;
         marks.store(&place).expect("a file for the test");
         assert_eq!(Marks::load(&place), Some(marks));

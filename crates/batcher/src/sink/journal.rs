@@ -61,22 +61,13 @@ mod tests {
 
     use crate::{Batcher, FailureKind, Moment, OnFailure};
 
-    /// A directory that goes when the test ends.
-    struct Place(std::path::PathBuf);
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn journal(name: &str, batch_bytes_max: usize) -> (Place, Journal) {
-        let path = std::env::temp_dir().join(format!("batcher-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        let directory = Directory::open(&path).expect("a directory of its own");
+    /// A journal, and its directory, which goes when the test ends.
+    fn journal(batch_bytes_max: usize) -> (tempfile::TempDir, Journal) {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let directory = Directory::open(place.path()).expect("a directory of its own");
         let mut options = Options::default();
         options.batch_bytes_max = batch_bytes_max;
-        (Place(path), Journal::open(directory, options).expect("it is empty"))
+        (place, Journal::open(directory, options).expect("it is empty"))
     }
 
     /// Purpose: what goes through the batcher into a journal stands there with its partition, id, time and body, in order;
@@ -85,7 +76,7 @@ mod tests {
     fn records_arrive() {
         let bodies: Vec<Vec<u8>> = (0..300_usize).map(|n| vec![n as u8; n % 40]).collect();
         let bytes = bodies.iter().map(Vec::len).sum();
-        let (_place, journal) = journal("arrive", JournalSink::batch_bytes_of(bodies.len(), bytes));
+        let (_place, journal) = journal(JournalSink::batch_bytes_of(bodies.len(), bytes));
         let sink = JournalSink::new(journal.producer().expect("there are few"));
         let options = crate::Options { partitions: 7, first_id: 100, ..crate::Options::default() };
         let mut batcher = Batcher::new(sink, options).expect("in range");
@@ -115,11 +106,10 @@ mod tests {
     /// Purpose: a journal whose batches are too small, and one that is closed, are reported as such; nobody waits.
     #[test]
     fn refusals_are_reported() {
-        for (name, bytes, is_closed, kind) in [
-            ("small", 64, false, FailureKind::TooLarge),
-            ("closed", 1 << 20, true, FailureKind::Closed),
-        ] {
-            let (_place, journal) = journal(name, bytes);
+        for (bytes, is_closed, kind) in
+            [(64, false, FailureKind::TooLarge), (1 << 20, true, FailureKind::Closed)]
+        {
+            let (_place, journal) = journal(bytes);
             let sink = JournalSink::new(journal.producer().expect("there are few"));
             if is_closed {
                 journal.close().expect("the disk works");
