@@ -17,7 +17,7 @@ use highwater_kit::waiting::unless_ended;
 use crate::args::{RepartitionArgs, SeedArgs, TodosArgs, TokenArgs};
 use crate::auth::{issue, tokens};
 use crate::engine;
-use crate::http::{self, Counts, Service};
+use crate::http::{self, Counts, Missing, Service};
 use crate::metrics;
 
 /// How long what is queued may take to be applied at the end; what is left is applied after the next start.
@@ -51,6 +51,7 @@ pub fn todos(
         bounds: args.bounds(),
         parts: engine.parts.clone(),
         counts: Counts::default(),
+        missing: Missing::default(),
     });
     let counted = Metrics::new();
     metrics::register(&counted, &engine, &service)?;

@@ -13,6 +13,7 @@
 
 mod error;
 mod input;
+mod missing;
 mod openapi;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use highwater::{
 
 use self::error::{error, not_found, unavailable};
 use self::input::{Asked, NoParameters, TodoId};
+pub use self::missing::Missing;
 use self::openapi::{Queued, Todo, listed, openapi, shown, writes};
 use self::write::Worker;
 use crate::health::Part;
@@ -56,6 +58,8 @@ pub struct Service {
     pub parts: Vec<Part>,
     /// Counts of commands.
     pub counts: Counts,
+    /// Todos that clients look for in vain.
+    pub missing: Missing,
 }
 
 /// The service's own limits.
@@ -68,7 +72,7 @@ pub struct Bounds {
     /// The most todos; beyond it a creation is refused: 503.
     pub todos_max: usize,
     /// How long a request with `?wait=applied` waits; then it is answered 202. A change of an unknown todo waits as
-    /// long for commands acknowledged before it; then 503.
+    /// long for commands acknowledged before it, or before the user's first one; then 503.
     pub wait_max: Duration,
 }
 

@@ -187,25 +187,26 @@ async fn submit(worker: &Worker, command: &Command, waits: bool) -> Result<Optio
 /// found even if it is not applied yet.
 ///
 /// Whether commands acknowledged before are applied is known at once from the time in the todo's id, unless that is recent, or
-/// in the future because a clock went back; else after a few seconds from how far the workers are.
+/// in the future because a clock went back; else after a few seconds from how far the workers are. If the request does not wait
+/// that long, a repeated one learns of it.
 async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error> {
     // Asked before it is looked for: what is applied in between is found.
     let was_settled = is_settled(worker, todo, caller.now_us);
     if let Some(owned) = look(worker, todo, caller).await? {
         return owned;
     }
-    let Service { queue, bounds, .. } = &*worker.service;
-    let asked = Instant::now();
-    let until = asked + bounds.wait_max;
+    let Service { queue, bounds, missing, .. } = &*worker.service;
+    let until = Instant::now() + bounds.wait_max;
     let mark = queue.mark();
     if mark.is_none() && was_settled {
         return Err(not_found());
     }
+    let asked = missing.since(todo, &caller.user).unwrap_or_else(std::time::Instant::now);
     let mut pause = PAUSE[0];
     loop {
         let settled = match mark {
             Some(mark) => queue.reached(mark),
-            None => !is_deaf(worker) && queue.has_settled(asked.into_std()),
+            None => !is_deaf(worker) && queue.has_settled(asked),
         };
         if let Some(owned) = look(worker, todo, caller).await? {
             return owned;
@@ -214,6 +215,7 @@ async fn owned(worker: &Worker, todo: Uuid, caller: &Caller) -> Result<(), Error
             return Err(not_found());
         }
         if Instant::now() >= until {
+            missing.remember(todo, &caller.user, asked);
             return Err(unavailable("earlier writes are not applied yet".into()));
         }
         sleep(pause).await;
