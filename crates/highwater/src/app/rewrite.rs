@@ -45,7 +45,7 @@ impl Router {
     ///
     /// /// One site for each host.
     /// fn by_host(asked: &Rewriting<'_>) -> Option<String> {
-    ///     match asked.host()? {
+    ///     match asked.hostname()? {
     ///         "shop.example" => Some(format!("/shop{}", asked.path())),
     ///         _ => None,
     ///     }

@@ -40,9 +40,23 @@ impl<'a> Rewriting<'a> {
         self.head.authority()
     }
 
+    /// The same without its port: `shop.example`, or `[2001:db8::1]` for an IPv6 address. Its letters are as the client sent
+    /// them, in either case.
+    pub fn hostname(&self) -> Option<&'a str> {
+        self.host().map(without_port)
+    }
+
     /// The first value of the header field `name`, if it is UTF-8. The name's case does not matter.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         self.head.headers().get(name).and_then(|value| std::str::from_utf8(value).ok())
+    }
+}
+
+/// A host without its port. The colons of an IPv6 address are in brackets.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => name,
+        _ => host,
     }
 }
 
@@ -167,6 +181,22 @@ mod tests {
         checked(
             rules.iter().map(|(from, to)| Rewrite::Prefix((*from).into(), (*to).into())).collect(),
         )
+    }
+
+    /// Purpose: a host without its port is the same whether a client writes the port, and an address stays whole.
+    #[test]
+    fn hosts_without_ports() {
+        for (host, expected) in [
+            ("shop.example", "shop.example"),
+            ("shop.example:8080", "shop.example"),
+            ("shop.example:", "shop.example"),
+            ("127.0.0.1:80", "127.0.0.1"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+            ("[2001:db8::1]:8080", "[2001:db8::1]"),
+            ("[::1]:", "[::1]"),
+        ] {
+            assert_eq!(without_port(host), expected);
+        }
     }
 
     /// Purpose: which path a list of prefixes makes of another; each rule at most once, and whole segments only.
