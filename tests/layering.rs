@@ -54,8 +54,8 @@ const CORE_DEPENDENCIES: &[&str] = &["bytes", "safe_arch"];
 /// The modules of `crates/highwater/src`, lowest first: one imports only from rows below its own.
 const MODULES: &[&[&str]] = &[
     &["choice", "content", "escape", "page_checks", "proxies", "secret", "thread"],
-    &["body_memory", "logging", "machine"],
-    &["cache", "metrics"],
+    &["logging", "machine"],
+    &["body_memory", "cache", "metrics"],
     &["admission"],
     &["app"],
     &["auth", "files", "layers", "sse", "websocket"],

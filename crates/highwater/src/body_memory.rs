@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::logging::rate_limited;
+
 /// The memory for what clients send to a server. Cheap to clone; by default without bound.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyMemory {
@@ -51,6 +53,17 @@ impl BodyMemory {
         is_taken
     }
 
+    /// Logs that something was refused since too little was left for it.
+    #[cold]
+    pub(crate) fn report_full(&self) {
+        rate_limited!(
+            WARN,
+            bytes = self.max,
+            instead = "raise body-memory-max, or lower body-max and, for WebSockets, message_max",
+            "the memory for what clients send is used up: bodies are refused, and WebSockets are closed",
+        );
+    }
+
     pub(crate) fn give_back(&self, bytes: usize) {
         self.held.fetch_sub(bytes as u64, Relaxed);
     }
@@ -80,6 +93,11 @@ impl Charge {
         let is_taken = self.memory.change(self.bytes, bytes);
         self.bytes = if is_taken { bytes } else { 0 };
         is_taken
+    }
+
+    /// Logs that something was refused since too little was left for it.
+    pub(crate) fn report_full(&self) {
+        self.memory.report_full();
     }
 }
 

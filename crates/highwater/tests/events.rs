@@ -10,11 +10,12 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use highwater::logging::{self, BURST, LogFormat, PERIOD};
+use highwater::metrics::Metrics;
 use highwater::openapi::OpenApi;
 use highwater::server::Shed;
 use highwater::{
-    Error, Handler, Next, OwnedRequest, Response, Router, Running, Server, ServerConfig,
-    StatusCode, blocking, layer,
+    Bytes, Error, Handler, Next, OwnedRequest, Response, Router, Running, Server, ServerConfig,
+    StatusCode, WebSocket, blocking, layer, websocket,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -369,6 +370,56 @@ fn a_noisy_route_hides_no_quiet_one() {
     };
     assert_eq!(of("/quiet"), 1);
     assert!(of("/noisy") < 4 * BURST as usize, "and the noisy one is limited");
+}
+
+/// What is said on a connection of its own until the server ends it, or has sent this.
+fn say(address: SocketAddr, bytes: &[u8], until: &[u8]) {
+    let mut stream = TcpStream::connect_timeout(&address, HANG).expect("it listens");
+    stream.set_read_timeout(Some(HANG)).expect("it is open");
+    stream.write_all(bytes).expect("it is read");
+    let (mut answer, mut piece) = (Vec::new(), [0; 512]);
+    while !answer.windows(until.len()).any(|part| part == until) {
+        let read = stream.read(&mut piece).expect("it is answered");
+        assert_ne!(read, 0, "{}", answer.escape_ascii());
+        answer.extend_from_slice(&piece[..read]);
+    }
+}
+
+/// Purpose: if the memory for what clients send is used up, an operator sees it, whoever was refused: a request's body or a
+/// WebSocket's message. Once, a WebSocket's end was counted among the faults of clients, and nothing was logged.
+#[test]
+fn memory_that_is_used_up_is_logged_and_counted() {
+    const MESSAGE: &str = "the memory for what clients send is used up: bodies are refused, and WebSockets are closed";
+    const SIZE: usize = 200_000;
+    let _alone = collect();
+    let silent = async |mut socket: WebSocket| while socket.recv().await.is_some() {};
+    let router = Router::new().post("/", |_: Bytes| "OK").get("/ws", websocket(silent));
+    let (metrics, config) =
+        (Metrics::new(), ServerConfig { body_memory_max: Some(100_000), ..config() });
+    let mut running =
+        Server::new(router).config(config).metrics(&metrics).start().expect("it starts");
+    let count = |sample: &str| {
+        let page = metrics.page();
+        let found = page.lines().find_map(|line| line.strip_prefix(sample));
+        found.expect("it is listed").trim().to_owned()
+    };
+    let body = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {SIZE}\r\n\r\n");
+    say(running.address(), &[body.as_bytes(), &[b'x'; SIZE - 1]].concat(), b" 503 ");
+    let handshake = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    // Binary and masked, and more follows.
+    let frame = [&[0x02, 0xff][..], &(SIZE as u64).to_be_bytes(), &[0; 4], &[b'x'; SIZE]].concat();
+    say(running.address(), &[handshake.as_bytes(), &frame].concat(), &1013_u16.to_be_bytes());
+    let events = emitted(MESSAGE);
+    assert_eq!(events.len(), 2, "{events:#?}");
+    for event in events {
+        assert_eq!((event.level, event.field("bytes")), (Level::WARN, Some("100000")));
+        assert!(event.field("instead").is_some_and(|text| text.contains("body-memory-max")));
+    }
+    assert_eq!(count("http_rejections_total{layer=\"request\",reason=\"memory\"} "), "1");
+    running.stop().expect("nothing failed");
+    assert_eq!(count("http_websocket_closes_total{reason=\"memory\"} "), "1");
+    assert_eq!(count("http_websocket_closes_total{reason=\"refused\"} "), "0");
 }
 
 /// Purpose: each route that blocks its worker is named once, however many others do: a limit that all of them shared

@@ -15,6 +15,8 @@ pub(crate) enum SocketEnd {
     Other,
     /// The client broke a rule of the protocol, or a limit.
     Refused,
+    /// There was no memory left for its messages, at `--body-memory-max`.
+    Memory,
     /// The connection ended without a close frame.
     Lost,
     /// The client did not answer a ping, or a close frame, in time.
@@ -22,12 +24,13 @@ pub(crate) enum SocketEnd {
 }
 
 impl SocketEnd {
-    pub(crate) const ALL: [SocketEnd; 7] = [
+    pub(crate) const ALL: [SocketEnd; 8] = [
         SocketEnd::Normal,
         SocketEnd::GoingAway,
         SocketEnd::Application,
         SocketEnd::Other,
         SocketEnd::Refused,
+        SocketEnd::Memory,
         SocketEnd::Lost,
         SocketEnd::Unanswered,
     ];
@@ -39,6 +42,7 @@ impl SocketEnd {
             SocketEnd::Application => "application",
             SocketEnd::Other => "other",
             SocketEnd::Refused => "refused",
+            SocketEnd::Memory => "memory",
             SocketEnd::Lost => "lost",
             SocketEnd::Unanswered => "unanswered",
         }

@@ -317,6 +317,9 @@ impl Driver {
         let counted = |held| if held > UNCOUNTED_MAX { held } else { 0 };
         let held = counted(state.held() + self.input.len());
         if held != self.memory.bytes() && !self.memory.set(held) {
+            if state.session.end().is_none() {
+                self.memory.report_full();
+            }
             state.exhaust();
             // What the application still receives is counted again, if there is room for that.
             self.memory.set(counted(state.held()));
@@ -330,6 +333,7 @@ impl Driver {
                 End::Closed(Some(CloseCode::GOING_AWAY)) => Counted::GoingAway,
                 End::Closed(Some(CloseCode(3000..))) => Counted::Application,
                 End::Closed(Some(_)) => Counted::Other,
+                End::Failed(CloseCode::TRY_AGAIN_LATER) => Counted::Memory,
                 End::Failed(_) => Counted::Refused,
                 End::Lost => Counted::Lost,
                 End::Unanswered => Counted::Unanswered,

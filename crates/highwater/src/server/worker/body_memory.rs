@@ -64,6 +64,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
             *charged = held.max(*charged);
             return true;
         }
+        self.parts.body_memory.report_full();
         self.stream.refuse_body();
         let (target, number) = (self.exchange.found, self.parts.admission.next_refusal());
         let known = self.exchange.known.as_ref();
@@ -90,6 +91,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
         if self.parts.body_memory.change(before, held) {
             return;
         }
+        self.parts.body_memory.report_full();
         self.exchange.counted.held = 0;
         self.stream.end_upload();
         if let Some(waiting) = &mut self.exchange.queue.waiting {
