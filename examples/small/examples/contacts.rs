@@ -52,7 +52,7 @@ impl Contacts {
 }
 
 impl Resource for Contacts {
-    type Context = (); // What the methods need besides: `State<Pool>`, or who is asking.
+    type Context = (); // What the methods need besides: `State<Pool>`, or several as a tuple.
     type Id = u64;
     type Input = Valid<Json<NewContact>>;
     type Item = Contact;

@@ -270,11 +270,11 @@ impl Error {
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`?` cannot convert `{Self}`: it defines no message for the peer",
+    message = "`?` cannot convert `{Self}`: it does not say what the client gets",
     // The compiler shows no note where `?` is used, so the remedy is in the label.
-    label = "write `.map_err(Error::internal)?` if it is our fault, or implement `IntoError`",
-    note = "write `.map_err(Error::internal)?` if it is our fault: a 500 that keeps its cause for the \
-            operator; or `.map_err(|error| Error::bad_request(error.to_string()))?` if it is the peer's",
+    label = "write `.map_err(Error::internal)?` if the service is at fault, or implement `IntoError`",
+    note = "write `.map_err(Error::internal)?` if the service is at fault: a 500 whose cause is logged; \
+            or `.map_err(|error| Error::bad_request(error.to_string()))?` if the client is",
     note = "implement `IntoError` for an error type of your own; a handler may then return it, too"
 )]
 pub trait IntoError {

@@ -73,6 +73,7 @@ impl Server {
     /// one. Any other text is an error when the server starts.
     ///
     /// Each call adds an address. The addresses in the settings are then not used.
+    #[doc(alias = "bind")]
     pub fn listen(mut self, address: impl ToString) -> Self {
         self.listen.push(address.to_string());
         self

@@ -120,7 +120,7 @@ impl<T: FromRequestAsync> FromRequest for Awaited<T> {
 
     fn begin(request: &Request<'_>) -> Begun<Self> {
         let making = T::from_request_async(request);
-        Begun(Extraction::Later(Box::pin(async move { making.await.map(Awaited) })))
+        Begun::later(async move { making.await.map(Awaited) })
     }
 }
 
@@ -136,6 +136,10 @@ enum Extraction<T> {
 impl<T> Begun<T> {
     pub(super) fn ready(made: Result<T, Error>) -> Self {
         Begun(Extraction::Ready(made))
+    }
+
+    pub(super) fn later(making: impl Future<Output = Result<T, Error>> + 'static) -> Self {
+        Begun(Extraction::Later(Box::pin(making)))
     }
 
     /// Awaits it.

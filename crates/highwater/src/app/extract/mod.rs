@@ -23,6 +23,7 @@ mod preconditions;
 mod state;
 #[cfg(feature = "json")]
 mod text;
+mod tuple;
 #[cfg(feature = "headers")]
 mod typed_header;
 #[cfg(feature = "validation")]
@@ -82,6 +83,7 @@ pub(in crate::app) use path_shape::PathCheck;
 /// | [`Awaited<T>`] | a value that has to be waited for ([`FromRequestAsync`]) |
 /// | `Option<T>` | `T`, or `None` if its input is absent. Malformed input is still an error |
 /// | `Result<T, Error>` | `T`, or why extracting it failed |
+/// | `(A, B)`, up to four | several of them as one: for the `Context` of a resource, or in an extractor of your own |
 ///
 /// An application's own extractors borrow what they need; this one never copies the body. One that has to wait is a
 /// [`FromRequestAsync`].
@@ -110,7 +112,9 @@ pub(in crate::app) use path_shape::PathCheck;
     note = "wrap it in the extractor that says where it comes from: `Path<T>`, `Query<T>`, `Json<T>`, \
             `Form<T>`, `State<T>`, `Extension<T>` or `Header<T>`; \
             or implement `FromRequest` for your own type",
-    note = "arguments own what they hold: take `String` instead of `&str`, `Bytes` instead of `&[u8]`"
+    note = "arguments own what they hold: take `String` instead of `&str`, `Bytes` instead of `&[u8]`",
+    note = "instead of the whole request, take its parts: `Method`, `Uri`, `HeaderMap`, `Bytes`; \
+            `FromRequest` and layers see all of it"
 )]
 pub trait FromRequest: Sized {
     /// How the body is used. A handler can have only one argument that uses it.

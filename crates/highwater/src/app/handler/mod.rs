@@ -114,7 +114,9 @@ impl fmt::Display for Kind {
     note = "a handler is `fn(extractors…) -> response`, `async fn(extractors…) -> response`, \
             `blocking(function)` or `fixed(response)`, with at most eight extractors",
     note = "write `fixed(content)` to answer every request with the same content; \
-            combine extractors in one of your own (`FromRequest`) to have more than eight"
+            to have more than eight extractors, combine some in a tuple, which is an extractor, too",
+    note = "pass the function itself, `handler` instead of `handler()`; a service or router of `tower` or axum goes into \
+            `Router::nest_service` or `fallback_service`"
 )]
 pub trait Handler<M>: Sized + Send + Sync + 'static {
     /// Declares what the handler needs.

@@ -367,7 +367,9 @@ impl Ended {
             `layer::around(async_fn)` or `layer::on_end(f)`; or of several: `Layer::new().on_request(f).amend(g)`",
     note = "a `tower` layer needs the feature `tower`, has to be `Send + Sync + 'static` itself, and its service \
             has to be a `tower::Service<http::Request<highwater::tower::Body>, Response = http::Response<_>>` \
-            that is `Clone + 'static`"
+            that is `Clone + 'static`; one for axum's own body, such as `axum::middleware::from_fn`, becomes such a layer with \
+            `tower_http::map_request_body`: see docs/coming-from-axum.md",
+    note = "a value for all handlers is a state: `Router::state(value)`"
 )]
 pub trait IntoLayer<M> {
     /// The layer.

@@ -98,6 +98,7 @@ impl Multipart {
     ///
     /// # Errors
     /// The errors in the table of [`Multipart`], and those of content that does not arrive.
+    #[doc(alias = "next_field")]
     pub async fn next_part(&mut self) -> Result<Option<Part<'_>>, Error> {
         while self.piece().await?.is_some() {}
         self.current = None;

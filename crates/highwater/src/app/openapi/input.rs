@@ -217,6 +217,21 @@ impl<T: DescribeInput> DescribeInput for Result<T, Error> {
     }
 }
 
+/// Several as one, such as the context of a resource.
+macro_rules! implement_for_tuple {
+    ($($part:ident)*) => {
+        impl<$($part: DescribeInput),*> DescribeInput for ($($part,)*) {
+            fn describe(operation: &mut Operation<'_>) {
+                $($part::describe(operation);)*
+            }
+        }
+    };
+}
+
+implement_for_tuple!(A B);
+implement_for_tuple!(A B C);
+implement_for_tuple!(A B C D);
+
 macro_rules! implement_for_arity {
     ($($arg:ident)*) => {
         impl<$($arg: DescribeInput),*> DescribeInputs for ($($arg,)*) {

@@ -121,8 +121,8 @@ macro_rules! resource {
     ($(#[$doc:meta])* $name:ident, $answer:ident, $id:path) => {
         $(#[$doc])*
         pub trait $name: Send + Sync + 'static {
-            /// What the methods need besides ids and content: one extractor, such as [`State`](crate::State), or one of your own
-            /// that combines several. `()` for nothing.
+            /// What the methods need besides ids and content: an extractor, such as [`State`](crate::State), or a tuple of up to
+            /// four: `(State<Pool>, Claims<User>)`. `()` for nothing.
             type Context: FromRequest + 'static;
             /// The id of an item: the last segment of its path.
             type Id: $id;

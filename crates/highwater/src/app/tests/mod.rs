@@ -9,6 +9,7 @@ mod layers;
 mod onion;
 mod respond;
 mod route;
+mod tuple;
 mod wrapped;
 
 use std::future::Future;
