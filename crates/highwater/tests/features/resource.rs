@@ -439,8 +439,9 @@ fn described() {
     }
     check(resource(Plain).per_page(10, 30).described("book", "books"), &[]);
     check(resource(Waiting).per_page(10, 30).described("book", "books"), &[]);
-    let strict = resource(Plain).per_page(10, 30).if_match_required();
-    check(strict.described("book", "books"), &["428"]);
+    // The order of the settings does not matter.
+    let strict = resource(Plain).described("book", "books").per_page(10, 30).if_match_required();
+    check(strict, &["428"]);
 }
 
 /// Purpose: a resource whose author forgot to describe it is found when the application is built, with the remedy for

@@ -7,7 +7,7 @@ use http::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
-use super::documents::Documents;
+use super::documents::{Documents, Names};
 use super::routes::Collection;
 use super::settings::Settings;
 use super::{Resource, ResourceAsync};
@@ -45,8 +45,7 @@ types! { Resource Inline ResourceAsync Async }
 impl<R> Collection<R> {
     /// Lets the document of [`Router::openapi`](crate::Router::openapi) describe the five routes, from the resource's types,
     /// which need schemas. `one` and `many` are the names of one item and of several, such as `"book"` and `"books"`; the
-    /// operations are `list_books`, `create_book`, `show_book`, `replace_book` and `delete_book`, with the tag `books`. Set the
-    /// size of pages ([`Collection::per_page`]) and required conditions before this call.
+    /// operations are `list_books`, `create_book`, `show_book`, `replace_book` and `delete_book`, with the tag `books`.
     ///
     /// ```
     /// # use highwater::resource::{Expected, Listing, Page, Resource};
@@ -81,48 +80,7 @@ impl<R> Collection<R> {
         R::Input: DescribeInput + 'static,
         R::Item: HasSchema,
     {
-        let settings = self.settings();
-        let about = |id: String, summary: String| About {
-            id: Some(Cow::Owned(id)),
-            summary: Some(Cow::Owned(summary)),
-            tags: vec![many.into()],
-            describe_input: R::Context::describe,
-            ..About::default()
-        };
-        let with = |mut about: About, more: MoreOfResource| {
-            about.more.push(std::sync::Arc::new(more));
-            about
-        };
-        let list = About {
-            describe_output: <Json<PageOf<R::Item>> as DescribeOutput>::describe,
-            ..about(format!("list_{many}"), format!("A page of {many}"))
-        };
-        let create = About {
-            describe_output: created::<R::Item>,
-            ..about(format!("create_{one}"), format!("A new {one}"))
-        };
-        let show = About {
-            describe_output: <Json<R::Item> as DescribeOutput>::describe,
-            ..about(format!("show_{one}"), format!("One {one}"))
-        };
-        let replace = About {
-            describe_output: <Json<R::Item> as DescribeOutput>::describe,
-            ..about(format!("replace_{one}"), format!("Replaces a {one}"))
-        };
-        let delete = About {
-            describe_output: NoContent::describe,
-            ..about(format!("delete_{one}"), format!("Deletes a {one}"))
-        };
-        self.documents = Documents::Known(Box::new([
-            with(list, Box::new(move |operation| describe_list(operation, settings))),
-            with(create, Box::new(describe_create::<R::Input>)),
-            with(show, Box::new(describe_show::<R::Id>)),
-            with(
-                replace,
-                Box::new(move |operation| describe_replace::<R::Id, R::Input>(operation, settings)),
-            ),
-            with(delete, Box::new(move |operation| describe_change::<R::Id>(operation, settings))),
-        ]));
+        self.documents = Documents::Known(Names { one, many }, describe_all::<R, M>);
         self
     }
 
@@ -131,6 +89,59 @@ impl<R> Collection<R> {
         self.documents = Documents::Hidden;
         self
     }
+}
+
+/// The operations, in the order of the routes.
+fn describe_all<R, M>(names: Names, settings: Settings) -> [About; 5]
+where
+    R: ResourceTypes<M>,
+    R::Context: DescribeInput,
+    R::Id: HasSchema + 'static,
+    R::Input: DescribeInput + 'static,
+    R::Item: HasSchema,
+{
+    let Names { one, many } = names;
+    let about = |id: String, summary: String| About {
+        id: Some(Cow::Owned(id)),
+        summary: Some(Cow::Owned(summary)),
+        tags: vec![many.into()],
+        describe_input: R::Context::describe,
+        ..About::default()
+    };
+    let with = |mut about: About, more: MoreOfResource| {
+        about.more.push(std::sync::Arc::new(more));
+        about
+    };
+    let list = About {
+        describe_output: <Json<PageOf<R::Item>> as DescribeOutput>::describe,
+        ..about(format!("list_{many}"), format!("A page of {many}"))
+    };
+    let create = About {
+        describe_output: created::<R::Item>,
+        ..about(format!("create_{one}"), format!("A new {one}"))
+    };
+    let show = About {
+        describe_output: <Json<R::Item> as DescribeOutput>::describe,
+        ..about(format!("show_{one}"), format!("One {one}"))
+    };
+    let replace = About {
+        describe_output: <Json<R::Item> as DescribeOutput>::describe,
+        ..about(format!("replace_{one}"), format!("Replaces a {one}"))
+    };
+    let delete = About {
+        describe_output: NoContent::describe,
+        ..about(format!("delete_{one}"), format!("Deletes a {one}"))
+    };
+    [
+        with(list, Box::new(move |operation| describe_list(operation, settings))),
+        with(create, Box::new(describe_create::<R::Input>)),
+        with(show, Box::new(describe_show::<R::Id>)),
+        with(
+            replace,
+            Box::new(move |operation| describe_replace::<R::Id, R::Input>(operation, settings)),
+        ),
+        with(delete, Box::new(move |operation| describe_change::<R::Id>(operation, settings))),
+    ]
 }
 
 type MoreOfResource = Box<dyn Fn(&mut Operation<'_>) + Send + Sync>;

@@ -134,15 +134,10 @@ impl<R> Collection<R> {
         self
     }
 
-    #[cfg(feature = "openapi")]
-    pub(super) fn settings(&self) -> Settings {
-        self.settings
-    }
-
     fn into_routes(self) -> Routes {
         let routes = (self.routes)(Arc::new(self.resource), self.settings);
         #[cfg(feature = "openapi")]
-        let routes = self.documents.describe(routes);
+        let routes = self.documents.describe(routes, self.settings);
         routes
     }
 }
