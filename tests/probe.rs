@@ -11,7 +11,7 @@
 //! | `/` `GET`, `HEAD` | 200 `OK` |
 //! | `/` `POST` | 200, the body |
 //! | `/` `OPTIONS` | 204, `allow` |
-//! | `/` any other | 405 `M is not for this path; it takes …`, `allow` |
+//! | `/` any other | 405 `this path does not allow M; it allows …`, `allow` |
 //! | `/echo` | 200, the request's fields, `Name: Value` a line |
 //! | `/cookie` | 200, the request's cookies, `name=value` a line |
 //! | `/stream` | 200, how many bytes of body its handler was handed piece by piece, in decimal |
@@ -66,7 +66,7 @@ impl Answer {
             ("/", Method::Post) => Answer::new(200, body),
             ("/", _) => {
                 let method = head.method_token();
-                let message = format!("{method} is not for this path; it takes {ALLOW}");
+                let message = format!("this path does not allow {method}; it allows {ALLOW}");
                 Answer { allow: Some(ALLOW), ..Answer::new(405, message) }
             }
             ("/echo", _) => Answer::new(200, echo(head)),

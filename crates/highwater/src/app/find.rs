@@ -106,7 +106,7 @@ impl Shared {
             Target::NotAllowed(path) => {
                 let methods = &self.facts.allowed[usize::from(path)].methods;
                 let message = format!(
-                    "{method} is not for this path; it takes {}",
+                    "this path does not allow {method}; it allows {}",
                     methods.to_str().unwrap_or_default()
                 );
                 Error::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)

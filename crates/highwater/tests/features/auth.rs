@@ -130,7 +130,7 @@ on_each_transport! {
             ("/jwt/subject", expired, "has expired"),
             ("/jwt/subject", token("", 60), "no subject"),
             ("/jwt/subject", "a.b.c".to_owned(), "the token is not valid"),
-            ("/jwt/admin", token("ann", 60), "not for this: missing field `admin`"),
+            ("/jwt/admin", token("ann", 60), "not the expected ones: missing field `admin`"),
         ] {
             let answer = ask(path, &with(&token));
             let challenge = answer.field("www-authenticate");

@@ -90,7 +90,10 @@ fn explain(
     refuse: fn(&[u8]) -> Option<serde_json::Error>,
 ) -> Error {
     if error.classify() != Category::Data {
-        let message = format!("the body is not JSON: {error}");
+        let message = match body.is_empty() {
+            true => "the body is empty; it must be JSON".to_owned(),
+            false => format!("the body is not JSON: {error}"),
+        };
         return Error::bad_request(message).with_code("invalid_json");
     }
     let message = match json_field::of(body, error, refuse) {

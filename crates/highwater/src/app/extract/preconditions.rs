@@ -102,7 +102,7 @@ fn conditions(fields: Fields<'_>) -> Option<OwnedHead> {
 impl Error {
     /// 412 `precondition_failed`: the resource is in another state than the client believes.
     pub fn precondition_failed() -> Self {
-        let message = "the resource is not in the state that the request's condition names";
+        let message = "the resource's current state does not meet the condition of the request";
         Error::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", message)
     }
 }

@@ -18,18 +18,24 @@ impl Part<'_> {
     /// [`file_name`](Part::file_name).
     ///
     /// # Errors
-    /// As [`Multipart::next_part`](super::Multipart::next_part); 500 if the file is there already, or cannot be written.
+    /// As [`Multipart::next_part`](super::Multipart::next_part); 500 if the file exists already, or cannot be written: the
+    /// log then names it.
     pub async fn save(mut self, path: impl Into<PathBuf>) -> Result<u64, Error> {
-        let (mut file, mut unfinished) = create(path.into()).await?;
+        let path = path.into();
+        let failed = |error: io::Error| {
+            let named = format!("cannot save a part of a form as {}: {error}", path.display());
+            Error::internal(io::Error::new(error.kind(), named))
+        };
+        let (mut file, mut unfinished) = create(path.clone()).await.map_err(failed)?;
         let (mut buffer, mut bytes) = (Vec::new(), 0);
         while let Some(piece) = self.next().await? {
             bytes += piece.len() as u64;
             buffer.extend_from_slice(&piece);
             if buffer.len() >= WRITTEN_AT_ONCE {
-                (file, buffer) = write(file, buffer).await?;
+                (file, buffer) = write(file, buffer).await.map_err(failed)?;
             }
         }
-        write(file, buffer).await?;
+        write(file, buffer).await.map_err(failed)?;
         unfinished.path = None;
         Ok(bytes)
     }
@@ -49,7 +55,7 @@ impl Drop for Unfinished {
 }
 
 /// Creates the file. It is removed, too, if nobody waits for it any more once it is there.
-async fn create(path: PathBuf) -> Result<(File, Unfinished), Error> {
+async fn create(path: PathBuf) -> io::Result<(File, Unfinished)> {
     blocking(move || {
         let file = File::create_new(&path)?;
         Ok((file, Unfinished { path: Some(path) }))
@@ -58,7 +64,7 @@ async fn create(path: PathBuf) -> Result<(File, Unfinished), Error> {
 }
 
 /// Writes the buffer, and returns it empty.
-async fn write(mut file: File, mut buffer: Vec<u8>) -> Result<(File, Vec<u8>), Error> {
+async fn write(mut file: File, mut buffer: Vec<u8>) -> io::Result<(File, Vec<u8>)> {
     blocking(move || {
         file.write_all(&buffer)?;
         buffer.clear();
@@ -69,8 +75,8 @@ async fn write(mut file: File, mut buffer: Vec<u8>) -> Result<(File, Vec<u8>), E
 
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, Error> {
-    spawn_blocking(work).await.map_err(Error::internal)?.map_err(Error::internal)
+) -> io::Result<T> {
+    spawn_blocking(work).await?
 }
 
 #[cfg(test)]

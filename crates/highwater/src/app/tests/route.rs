@@ -86,7 +86,7 @@ fn without_route() {
     let wrong = send(&app, "DELETE", "/a");
     assert_eq!(wrong.status, 405);
     assert_eq!(wrong.header("allow"), Some("GET, HEAD, POST, OPTIONS"));
-    let message = "DELETE is not for this path; it takes GET, HEAD, POST, OPTIONS";
+    let message = "this path does not allow DELETE; it allows GET, HEAD, POST, OPTIONS";
     assert_eq!(wrong.body, rendered("method_not_allowed", message));
     let unknown = send(&app, "BREW", "/a");
     assert_eq!(unknown.status, 501);

@@ -48,7 +48,9 @@ impl<T: DeserializeOwned> FromRequest for Claims<T> {
         let verified = verified(request)?;
         let claims = T::deserialize(&verified.claims);
         claims.map(Claims).map_err(|error| {
-            super::invalid(format!("the token is valid, but not for this: {error}"))
+            super::invalid(format!(
+                "the token is valid, but its claims are not the expected ones: {error}"
+            ))
         })
     }
 
