@@ -191,8 +191,9 @@ impl Router {
     /// 404. A path with routes for other methods is answered 405 all the same.
     ///
     /// Nested routers inherit it, and their layers cover it there, as does their timeout if the fallback has none of its own;
-    /// its concurrency limit is shared by all of them. A router with a fallback of its own uses that below its prefix. In
-    /// metrics its name is the prefix and `{*rest}`, unless it is [named](Handler::name).
+    /// its concurrency limit is shared by all of them. A router with a fallback of its own uses that below its prefix, even if
+    /// an outer router has a route for everything (files, a service, `/{*rest}`). In metrics its name is the prefix and
+    /// `{*rest}`, unless it is [named](Handler::name).
     ///
     /// ```
     /// use highwater::{Error, Router, Uri};
@@ -231,6 +232,7 @@ impl Router {
     /// parameters; they come before those of the routes below. The path `/` of `router` becomes
     /// `prefix` itself.
     #[must_use]
+    #[doc(alias("scope", "group"))]
     pub fn nest(mut self, prefix: &str, router: Router) -> Self {
         self.nested.push((prefix.to_string(), router));
         self
@@ -245,6 +247,7 @@ impl Router {
     /// Provides a value to handlers ([`State`](super::State)) and layers, by its type. A nested router may
     /// provide another value of the same type to its own routes.
     #[must_use]
+    #[doc(alias("with_state", "app_data"))]
     pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
         self.states.push(GivenState {
             id: TypeId::of::<T>(),
@@ -280,6 +283,7 @@ impl Router {
     /// # app.build().unwrap();
     /// ```
     #[must_use]
+    #[doc(alias("route_layer", "wrap", "middleware"))]
     pub fn layer<M>(mut self, layer: impl IntoLayer<M>) -> Self {
         self.layers.push(layer.into_layer());
         self

@@ -59,6 +59,7 @@ impl Table {
 
 impl Build {
     pub(super) fn finish(mut self) -> Result<App, BuildError> {
+        self.route_fallbacks();
         let counts = [self.endpoints.len(), self.paths.len(), self.scopes.len()];
         if counts.into_iter().any(|count| count > COUNT_MAX) {
             let problem = format!("there are more than {COUNT_MAX} endpoints, paths or routers");

@@ -4,6 +4,7 @@
 mod check;
 #[cfg(feature = "openapi")]
 mod document;
+mod fallbacks;
 mod finish;
 mod limits;
 
@@ -60,6 +61,8 @@ struct Build {
     endpoints: Vec<(Route, ScopeId)>,
     /// By scope.
     fallbacks: Vec<Option<u16>>,
+    /// The prefixes of nested routers that have a fallback of their own.
+    own_fallbacks: Vec<(String, ScopeId)>,
     trailing_slash: TrailingSlash,
     rewrites: Vec<Rewrite>,
     wants_peer: bool,
@@ -116,6 +119,9 @@ impl Build {
         self.scopes.push(scope.clone());
         self.states.push(known.clone());
         self.claim_prefix(prefix, id);
+        if router.fallback.is_some() && !prefix.is_empty() {
+            self.own_fallbacks.push((prefix.to_owned(), id));
+        }
         let fallback = router.fallback.or_else(|| around.fallback.clone());
         let timeout = router.timeout.or(around.timeout);
         self.check_timeout(place, router.timeout);

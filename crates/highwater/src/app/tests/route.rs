@@ -271,3 +271,40 @@ fn states_are_inherited() {
     assert_eq!(get(&app, "/x").body, "outer 7");
     assert_eq!(get(&app, "/in/x").body, "inner 7");
 }
+
+/// Purpose: below its prefix, the fallback of a nested router comes before an outer route for everything, and after all routes
+/// of its own; a nested router without a fallback leaves its paths to the outer route.
+#[test]
+fn a_nested_fallback_comes_before_an_outer_catch_all() {
+    let api = |prefix: &str, own: &str| {
+        let api = Router::new().get("/x", || "x").fallback(|| "no api");
+        let api = if own.is_empty() { api } else { api.get(own, || "own") };
+        build(Router::new().nest(prefix, api).get("/{*rest}", || "rest").get("/y", || "y"))
+    };
+    let app = api("/api", "");
+    for (target, answer) in [
+        ("/api/x", "x"),
+        ("/api/z", "no api"),
+        ("/api/x/", "no api"),
+        ("/api/", "no api"),
+        ("/api", "no api"),
+        ("/apis", "rest"),
+        ("/y", "y"),
+        ("/z", "rest"),
+    ] {
+        assert_eq!(get(&app, target).body, answer, "{target}");
+    }
+    assert_eq!(send(&app, "POST", "/api/z").body, "no api");
+    assert_eq!(send(&app, "POST", "/api/x").status, 405);
+    assert_eq!(send(&app, "POST", "/z").status, 405);
+
+    assert_eq!(get(&api("/api", "/{*all}"), "/api/z").body, "own");
+    assert_eq!(get(&api("/api", "/"), "/api").body, "own");
+    let app = api("/{user}/api", "");
+    assert_eq!(get(&app, "/ann/api/z").body, "no api");
+    assert_eq!(get(&app, "/ann/z").body, "rest");
+
+    let plain = Router::new().get("/x", || "x");
+    let app = build(Router::new().nest("/api", plain).get("/{*rest}", || "rest"));
+    assert_eq!(get(&app, "/api/z").body, "rest");
+}
