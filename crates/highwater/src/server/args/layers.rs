@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -22,6 +22,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, Error, Parser};
 use super::ServerArgs;
 use super::file::{Entry, File};
 use super::idle::Idle;
+use super::missing;
 use super::near::{meant_by_port, nearest, refuse_near_misses, suggest_listen};
 use super::profile;
 use super::secret::{Held, Secrets};
@@ -89,7 +90,7 @@ pub(in crate::server) fn read<P: Parser>(
 ) -> Result<P, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
     let environment: BTreeMap<OsString, OsString> = environment.into_iter().collect();
-    let command = P::command();
+    let command = named(P::command(), &args);
     let secrets = Secrets::of(&command, |arg| setting(arg).map(variable));
     let mut command = complete(command);
     refuse_near_misses(&mut command, &secrets, &environment, is_listen_used)?;
@@ -111,7 +112,7 @@ pub(in crate::server) fn read<P: Parser>(
         // Settings from variables come first, so clap would report the word as a conflict with their flags.
         match bare.clone().try_get_matches_from(&args) {
             Err(typed) if typed.kind() == ErrorKind::InvalidSubcommand => typed,
-            _ => layers.explain(&mut bare, error),
+            _ => missing::explain(&mut command, &secrets, layers.explain(&mut bare, error)),
         }
     })?;
     let given = matches.clone();
@@ -128,6 +129,15 @@ pub(in crate::server) fn read<P: Parser>(
     idle_here.extend(idle(&parsed));
     layers.refuse_idle(&mut bare, &given, idle_here)?;
     Ok(parsed)
+}
+
+/// The command under the name by which it was called, which clap itself would give it only later.
+fn named(command: Command, args: &[OsString]) -> Command {
+    let name = args.first().and_then(|program| Path::new(program).file_name()?.to_str());
+    match (command.get_bin_name(), name) {
+        (None, Some(name)) => command.bin_name(name),
+        _ => command,
+    }
 }
 
 /// Settings of the server that have no effect in combination with its others.
@@ -176,9 +186,10 @@ fn complete(command: Command) -> Command {
         .value_name("NAME")
         .action(ArgAction::Set)
         .help("Also read the file of profile NAME beside that of --config, which it overrides: config.NAME.toml beside config.toml");
+    let notes = notes(command.get_bin_name().unwrap_or(command.get_name()));
     let notes = match command.get_after_help() {
-        Some(own) => format!("{own}\n\n{}", notes(command.get_name())),
-        None => notes(command.get_name()),
+        Some(own) => format!("{own}\n\n{notes}"),
+        None => notes,
     };
     command.arg(config).arg(profile).after_help(notes).mut_args(|arg| match setting(&arg) {
         Some(name) if arg.get_env().is_none() => {
@@ -194,8 +205,8 @@ fn complete(command: Command) -> Command {
 fn notes(name: &str) -> String {
     format!(
         "Every setting can also come from a variable, or from a key of the file given to --config. \
-         A flag beats a variable beats the file. A secret can come from a file of its own, which its variable \
-         with _FILE behind it names. These mean the same:\n\
+         A flag overrides a variable, which overrides the file. A secret can come from a file of its own: append \
+         _FILE to the name of its variable, and set that to the path. These mean the same:\n\
          \n  {name} --config settings.toml    with the line: listen = \"0.0.0.0:8080\"\
          \n  HIGHWATER_LISTEN=0.0.0.0:8080 {name}\
          \n  {name} --listen 0.0.0.0:8080"

@@ -26,11 +26,12 @@
 //!
 //! The settings themselves are rows of one table: [`ServerConfig`]. `setting/` makes arguments
 //! of them, and parses their values; `layers.rs` merges the sources, `profile.rs` finds the files, `file.rs` reads one, `secret.rs`
-//! those of secrets; `idle.rs` finds settings without effect, and `source.rs` formats the messages about all of them.
+//! those of secrets; `idle.rs` finds settings without effect, `missing.rs` explains which are missing, and `source.rs` formats the messages about all of them.
 
 mod file;
 mod idle;
 mod layers;
+mod missing;
 mod near;
 mod profile;
 mod secret;

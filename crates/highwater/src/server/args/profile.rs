@@ -53,7 +53,7 @@ fn read_profile(name: &OsStr, source: &Source, config: Option<&Path>) -> Result<
     }
     let config = config.ok_or_else(|| {
         wrong(
-            "it has no file to stand beside; name that of all profiles, too: --config config.toml",
+            "a profile overrides the file of --config, which is not set; add --config config.toml",
         )
     })?;
     let path = path_of(config, &shown);

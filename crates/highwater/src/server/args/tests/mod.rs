@@ -377,7 +377,7 @@ fn help_and_version_are_printed() {
         "[default: 60s]",
         "--config <FILE>",
         "[env: PROVIDER_URL]",
-        "A flag beats a variable",
+        "A flag overrides a variable",
     ] {
         assert!(text.contains(expected), "{expected} is missing from\n{text}");
     }

@@ -25,6 +25,16 @@ enum Sign {
     },
 }
 
+/// A service that cannot run without these.
+#[derive(Debug, Parser)]
+#[command(name = "service")]
+struct Demanding {
+    #[arg(long)]
+    database: String,
+    #[arg(long, env = "API_KEY", hide_env_values = true)]
+    api_key: String,
+}
+
 fn key(text: &str) -> Result<String, String> {
     match text.len() {
         4.. => Ok(text.to_owned()),
@@ -210,7 +220,9 @@ fn mistakes_in_profiles() {
     }
     let message = complaint(&["--profile", "prod"], &[]);
     assert!(
-        message.starts_with("--profile \"prod\" (from a flag): it has no file to stand beside"),
+        message.starts_with(
+            "--profile \"prod\" (from a flag): a profile overrides the file of --config"
+        ),
         "{message}"
     );
     let message = complaint(&[], &[("HIGHWATER_PROFILE", "prod")]);
@@ -224,6 +236,30 @@ fn mistakes_in_profiles() {
             complaint(&["--config", within.path()], &[]).contains(&format!("unknown key {key}"))
         );
     }
+}
+
+/// Purpose: who forgets a setting learns of all of its sources, under the name of the program as it was called.
+#[test]
+fn required_settings() {
+    let complain = |args: &[&str]| {
+        let args = ["/usr/bin/shop"].iter().chain(args).map(OsString::from);
+        let error = try_parse_from::<Demanding>(args, []).expect_err("two are missing");
+        error.to_string()
+    };
+    let message = complain(&[]);
+    assert!(
+        message.starts_with(
+            "error: required settings are missing:\n  --database <DATABASE>, or the variable HIGHWATER_DATABASE\n  \
+             --api-key <API_KEY>, or the variable API_KEY, or API_KEY_FILE with the path of a file\n"
+        ),
+        "{message}"
+    );
+    assert!(message.contains("Usage: shop "), "{message}");
+    let message = complain(&["--database", "x"]);
+    assert!(message.starts_with("error: a required setting is missing:\n  --api-key"), "{message}");
+    let message = complain(&["--database", "x", "--api-key", "x", "--profile", "prod"]);
+    assert!(message.contains("Usage: shop "), "{message}");
+    assert!(complain(&["--help"]).contains("  HIGHWATER_LISTEN=0.0.0.0:8080 shop"));
 }
 
 /// Purpose: the value of a secret whose name is misspelt is not logged.
