@@ -218,7 +218,7 @@ impl Error {
             _ if status.is_client_error() => "request_error",
             _ => "server_error",
         };
-        Error::new(status, code, status.canonical_reason().unwrap_or("unknown error"))
+        Error::new(status, code, phrase(status).unwrap_or("unknown error"))
     }
 
     /// The same error with another message.
@@ -231,6 +231,15 @@ impl Error {
     pub(crate) fn of_reject(reject: Reject) -> Self {
         let status = StatusCode::from_u16(reject.status()).expect("refusals have valid statuses");
         Error::new(status, reject.code(), reject.reason())
+    }
+}
+
+/// The phrase of a status in RFC 9110, which the status line has as well. The crate `http` has some of older specifications.
+pub(in crate::app) fn phrase(status: StatusCode) -> Option<&'static str> {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => Some("Content Too Large"),
+        StatusCode::UNPROCESSABLE_ENTITY => Some("Unprocessable Content"),
+        _ => status.canonical_reason(),
     }
 }
 

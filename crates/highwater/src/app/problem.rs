@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::error::Error;
+use super::error::{Error, phrase};
 use super::extract::Json;
 use super::into_response::IntoResponse;
 use super::response::Response;
@@ -46,7 +46,7 @@ impl Problem {
     pub fn of(error: &Error) -> Self {
         let status = error.status();
         Problem {
-            title: status.canonical_reason().unwrap_or("Unknown Error"),
+            title: phrase(status).unwrap_or("Unknown Error"),
             status: status.as_u16(),
             detail: error.message().to_owned(),
             code: error.code(),

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{OpenApi, page};
 use crate::app::described::{About, Answer, Body, Documentation, Failure, Operation, Schemas};
+use crate::app::error::phrase;
 use crate::app::fixed::{Fixed, fixed};
 use crate::app::handler::Kind;
 use crate::app::layer::Layer;
@@ -361,7 +362,7 @@ fn content_of((media_type, media): &(String, Value)) -> Value {
 }
 
 fn add_answer(responses: &mut Map<String, Value>, status: StatusCode, answer: &Answer) {
-    let reason = status.canonical_reason().unwrap_or("An answer");
+    let reason = phrase(status).unwrap_or("An answer");
     let description = answer.description.as_deref().unwrap_or(reason);
     let response =
         responses.entry(status.as_str()).or_insert(json!({ "description": description }));
