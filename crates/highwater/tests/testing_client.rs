@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use highwater::testing::{Client, Setup};
 use highwater::{
-    BodyStream, Bytes, Cookies, Error, Handler, HeaderMap, HeaderValue, Json, Method, Path,
-    PeerAddr, Response, Router, ServerConfig, StatusCode, blocking, layer,
+    BodyStream, Bytes, Cookies, Error, Form, Handler, HeaderMap, HeaderValue, Json, Method, Path,
+    PeerAddr, Problem, Response, Router, ServerConfig, StatusCode, blocking, layer,
 };
 use tokio::time::{Instant, interval, sleep, timeout};
 
@@ -27,6 +27,41 @@ fn app() -> Router {
         .get("/sleep/{ms}", slow)
         .get("/never", never.timeout(Duration::from_millis(50)))
         .get("/error", || Err::<(), _>(Error::conflict("twice")))
+}
+
+/// Purpose: the title of a problem is the phrase of the status line (RFC 9457 §4.2.1), also where the crate `http` has an older
+/// one.
+#[test]
+fn titles_of_problems() {
+    let fail = |Path(status): Path<u16>| {
+        StatusCode::from_u16(status)
+            .map(|status| Error::new(status, "failed", "it failed"))
+            .unwrap()
+    };
+    let client = Client::new(Router::new().errors(Problem::of).get("/{status}", fail));
+    for status in 400..=511 {
+        let mut connection = client.connect();
+        connection.send(format!("GET /{status} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let answer = String::from_utf8_lossy(connection.received()).into_owned();
+        let phrase = answer.lines().next().and_then(|line| line.splitn(3, ' ').nth(2)).unwrap();
+        if !phrase.is_empty() {
+            assert!(answer.contains(&format!("{{\"title\":\"{phrase}\",")), "{answer}");
+        }
+    }
+}
+
+/// Purpose: a form arrives as it was given, whatever its letters, and may have a type of its own.
+#[test]
+fn forms() {
+    type Pairs = Vec<(String, String)>;
+    let client =
+        Client::new(Router::new().post("/", |Form(pairs): Form<Pairs>| format!("{pairs:?}")));
+    let pairs =
+        [("name", "Ann & Bob"), ("a=b", "1+1=2 %41"), ("naïve", "日本"), ("", ""), ("*-._", "~")];
+    let owned = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(client.post_form("/", pairs).text(), format!("{owned:?}"));
+    let text = client.request(Method::POST, "/").header("content-type", "text/plain");
+    assert_eq!(text.form(pairs).send().status, 415);
 }
 
 /// Purpose: each kind of handler answers through the client as it does through a socket.

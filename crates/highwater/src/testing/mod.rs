@@ -300,6 +300,19 @@ impl Client {
 
     requests_with_body! { post post_json POST put put_json PUT patch patch_json PATCH }
 
+    /// The response to `POST` of a form to `target`: `client.post_form("/sign-in", [("name", "ann")])`.
+    ///
+    /// # Panics
+    /// As [`RequestBuilder::send`].
+    #[track_caller]
+    pub fn post_form<'p>(
+        &self,
+        target: &str,
+        pairs: impl IntoIterator<Item = (&'p str, &'p str)>,
+    ) -> Response {
+        self.request(Method::POST, target).form(pairs).send()
+    }
+
     /// A request with further settings besides target and body.
     pub fn request(&self, method: Method, target: &str) -> RequestBuilder<'_> {
         RequestBuilder::new(self, None, method, target)

@@ -75,6 +75,23 @@ impl<'c> RequestBuilder<'c> {
         }
     }
 
+    /// Sends pairs of a name and a value as a form, of the type `application/x-www-form-urlencoded` unless `Content-Type` was
+    /// set.
+    pub fn form<'p>(mut self, pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Self {
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+        self.headers.entry(http::header::CONTENT_TYPE).or_insert(form);
+        let mut body = String::new();
+        for (name, value) in pairs {
+            if !body.is_empty() {
+                body.push('&');
+            }
+            encode(name, &mut body);
+            body.push('=');
+            encode(value, &mut body);
+        }
+        self.body(body)
+    }
+
     /// Adds a field after the body. Over HTTP/1.1 the body is then sent in chunks.
     ///
     /// # Panics
@@ -247,5 +264,17 @@ const HOST: HeaderValue = HeaderValue::from_static("localhost");
 fn line(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
     for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
         out.extend_from_slice(part);
+    }
+}
+
+/// Writes a name or a value of a form.
+fn encode(text: &str, form: &mut String) {
+    for byte in text.bytes() {
+        match byte {
+            b' ' => form.push('+'),
+            b'*' | b'-' | b'.' | b'_' => form.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => form.push(byte.into()),
+            _ => form.push_str(&format!("%{byte:02X}")),
+        }
     }
 }
