@@ -212,7 +212,8 @@ impl Router {
     }
 
     /// Decides about a path that would have a route with, or without, a slash at its end. By default `/a/` is not `/a`.
-    /// Call it on the outermost router: it applies to the whole application.
+    /// Call it on the outermost router: it applies to the whole application. A route for everything, such as files at `/`, takes
+    /// such a path first.
     ///
     /// ```
     /// use highwater::{Router, TrailingSlash};

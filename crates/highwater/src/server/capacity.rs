@@ -59,7 +59,7 @@ fn workers(config: &ServerConfig) -> Result<usize, ServerError> {
         Some(workers) if workers <= most => Ok(workers),
         Some(workers) => Err(ServerError::Settings(format!(
             "connections-max {most} is less than workers {workers}, and each worker has a share of the connections; allow \
-             {workers} or more, or use {most} workers or fewer"
+             {workers} or more, or set workers to at most {most}"
         ))),
     }
 }
@@ -104,6 +104,6 @@ mod tests {
         assert_eq!(with(Some(4), 4), Ok(4));
         let error = with(Some(3), 4).expect_err("one has none");
         let message = "connections-max 3 is less than workers 4";
-        assert!(error.contains(message) && error.contains("use 3 workers or fewer"), "{error}");
+        assert!(error.contains(message) && error.contains("set workers to at most 3"), "{error}");
     }
 }
