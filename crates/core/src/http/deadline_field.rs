@@ -30,8 +30,8 @@ impl Head<'_> {
         self.names_deadline
     }
 
-    /// How long the client waits from now, if it sent a deadline; zero if that has passed. `unix_millis` is
-    /// the wall clock.
+    /// How long the client waits from when its request had arrived, if it sent a deadline; zero if that had passed then.
+    /// `unix_millis` is the wall clock at that time.
     pub fn patience(&self, unix_millis: u64) -> Option<Duration> {
         if !self.names_deadline {
             return None;

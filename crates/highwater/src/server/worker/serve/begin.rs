@@ -245,7 +245,13 @@ fn class(app: &App, target: Target, head: &Head<'_>) -> Class {
 
 /// The client's own deadline, by our clock and within our bound.
 fn deadline(head: &Head<'_>, ready: Instant, max: Duration, clock: &impl Clock) -> Instant {
-    match head.names_deadline().then(|| head.patience(clock.unix_millis())).flatten() {
+    if !head.names_deadline() {
+        return Instant::MAX;
+    }
+    // Behind others of its connection, it may have been ready for a while.
+    let since_ready = (clock.now() - ready).as_millis();
+    let since_ready = u64::try_from(since_ready).unwrap_or(u64::MAX);
+    match head.patience(clock.unix_millis().saturating_sub(since_ready)) {
         Some(patience) => ready + patience.min(max),
         None => Instant::MAX,
     }

@@ -7,6 +7,8 @@ mod shares;
 
 use std::sync::Mutex;
 
+use highwater_core::time::Clock;
+
 use crate::admission::gate::Bound;
 use crate::admission::{Fair, Shed};
 use crate::app::{Handler, Path, Priority, Request, Router};
@@ -416,6 +418,35 @@ fn deadlines() {
     assert_eq!(stage.begun(), ["first", "odd"]);
     let statuses = [first, late, odd, past].map(|link| stage.status(link));
     assert_eq!(statuses, [Some(200), Some(503), Some(200), Some(503)]);
+}
+
+/// Purpose: a client's deadline is the same if its request waits behind another one of its connection, and is read when that
+/// has had its turn: the time that it had waited was once taken off a deadline by the wall clock twice.
+#[test]
+fn deadlines_behind_a_request_that_waits() {
+    for (field, millis, is_served) in [
+        ("X-Request-Deadline", 7, true),
+        ("X-Request-Deadline", 6, false),
+        ("Request-Timeout", 7, true),
+        ("Request-Timeout", 6, false),
+    ] {
+        let mut stage = Stage::with(Shed::None, 100);
+        stage.ask("/do/first");
+        let link = connect(&mut stage.worker);
+        let value = match field {
+            "Request-Timeout" => format!("0.{millis:03}"),
+            _ => (stage.worker.driver().clock().unix_millis() + millis).to_string(),
+        };
+        let ahead = "GET /do/ahead HTTP/1.1\r\nHost: h\r\n\r\n";
+        let behind = format!("GET /do/behind HTTP/1.1\r\nHost: h\r\n{field}: {value}\r\n\r\n");
+        stage.network().send(link, (ahead.to_owned() + &behind).as_bytes());
+        stage.turn_after(0);
+        stage.turn_after(6);
+        stage.settle();
+        let expected =
+            if is_served { &["first", "ahead", "behind"][..] } else { &["first", "ahead"] };
+        assert_eq!(stage.begun(), expected, "{field}: {value}");
+    }
 }
 
 /// Purpose: every request is counted once, as served or as refused, by layer and reason, with its
