@@ -204,7 +204,7 @@ impl<C: Clock, P: Protocol> WorkerState<C, P> {
         admission.end_turn((began, end), turn.statistics.take_counts(), metrics);
         metrics.turn(end - began, turn.events());
         app.on_turn(turn.clock.shared(end));
-        if let Some(found) = turn.blocking.take_finding() {
+        while let Some(found) = turn.blocking.take_finding() {
             app.report_blocking(found.endpoint, found.longest);
         }
     }
