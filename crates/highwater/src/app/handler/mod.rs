@@ -156,6 +156,8 @@ pub trait Handler<M>: Sized + Send + Sync + 'static {
     /// Lets the handler run to its end even if the peer disconnects meanwhile, or is answered 503 because its
     /// own deadline has passed. Otherwise an async handler is dropped at its next `.await`, and a blocking one
     /// is not begun if it still waits for a thread.
+    ///
+    /// On each worker 4096 async handlers may run on without their peers; a further one is dropped, and that is logged.
     fn detached(self) -> Endpoint<Self, M> {
         Endpoint::new(self).detached()
     }

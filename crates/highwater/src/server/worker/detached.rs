@@ -7,8 +7,9 @@ use std::task::Waker;
 use super::exchange::{ExchangeId, poll};
 use crate::admission::route_limit::Permit;
 use crate::app::{GuardedFuture, Response, drop_guarded};
+use crate::logging::rate_limited;
 
-/// Most detached tasks of one worker; beyond it a future is dropped with its client, as if not detached.
+/// Most detached tasks of one worker; beyond it a future is dropped with its client, as if not detached, and that is logged.
 const TASKS_MAX: usize = 4096;
 
 /// A future, with its place within its route's limit.
@@ -35,6 +36,13 @@ impl DetachedTasks {
             task.waker.wake_by_ref();
             self.futures.insert((id, self.adopted), task);
             self.adopted += 1;
+        } else {
+            rate_limited!(
+                ERROR,
+                tasks = self.futures.len(),
+                instead = "queue work that must be done elsewhere, such as in a journal",
+                "a detached handler was dropped with its client: too many run on without theirs",
+            );
         }
     }
 
@@ -88,5 +96,18 @@ mod tests {
         assert_eq!(tasks.futures.len(), 2, "these are another connection's");
         tasks.advance(id);
         assert!(tasks.is_empty());
+    }
+
+    /// Purpose: as many run on as may, and one more does not.
+    #[test]
+    fn bounded() {
+        let inbox = Inbox::new(Box::new(|| {}));
+        let mut tasks = DetachedTasks::default();
+        for number in 0..=TASKS_MAX as u32 {
+            let id = ExchangeId::new(number, 1);
+            let future = GuardedFuture::new(std::future::pending::<Response>());
+            tasks.adopt(id, Detached { future, waker: inbox.waker(id), permit: None });
+            assert_eq!(tasks.futures.len(), TASKS_MAX.min(number as usize + 1));
+        }
     }
 }
