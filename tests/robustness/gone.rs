@@ -17,6 +17,7 @@ on_each_transport!(
     unwanted_bodies_that_came_with_the_head,
     keep_alive_probes,
     a_stopped_process_disconnects_no_client,
+    a_stopped_process_refuses_no_job,
 );
 
 /// Far more than it takes on a busy machine, and far less than the minute after which the server would notice anyway.
@@ -280,5 +281,24 @@ fn a_stopped_process_disconnects_no_client(transport: Transport) {
             0.0,
             "{kind}"
         );
+    }
+}
+
+/// Purpose: jobs that wait for a thread while the process is stopped for longer than they may wait are not refused when it
+/// continues: all were once.
+fn a_stopped_process_refuses_no_job(transport: Transport) {
+    let server = transport.serve(&["--pool-threads", "1", "--patience", "5s"]);
+    let mut busy = ask(&server, &get("/block?ms=4000"));
+    let is_taken = || server.metric("highwater_pool_threads") == 1.0;
+    assert!(within(AT_ONCE, is_taken), "the thread is taken");
+    let mut waiting: Vec<Client> = (0..100).map(|_| ask(&server, &get("/block?ms=1"))).collect();
+    let all_wait = || server.metric("highwater_pool_jobs_waiting") == 100.0;
+    assert!(within(AT_ONCE, all_wait), "they wait for a thread");
+    server.signal("STOP");
+    std::thread::sleep(Duration::from_secs(6));
+    server.signal("CONT");
+    assert_eq!(busy.answer().text(), "blocked 4000");
+    for client in &mut waiting {
+        assert_eq!(client.answer().text(), "blocked 1");
     }
 }

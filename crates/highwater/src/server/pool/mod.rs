@@ -7,7 +7,8 @@
 //! clients of the oldest will be gone before their answers are there. A job that has waited for longer than
 //! the patience is refused (503). Otherwise only jobs beyond the bound on memory are refused.
 //!
-//! A job is not begun once its answer is no longer awaited: see [`Ticket`].
+//! A job is not begun once its answer is no longer awaited: see [`Ticket`]. Time in which the process was stopped does
+//! not count as waiting (`State::excuse`), as it does not for the clients of a worker (`worker/served_time.rs`).
 //!
 //! ```text
 //!   submit ─▶ queue ─▶ a thread: run
@@ -59,6 +60,10 @@ pub(crate) const POOL_QUEUE_MAX: usize = 16_384;
 /// How often the keeper looks while jobs wait: a small part of what clients notice.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// A look that is later than this was kept from running: by a stop of the process or of its machine, most likely. As for
+/// workers.
+const LATE_MAX: Duration = Duration::from_millis(100);
+
 /// A thread ends if it was not needed for about this long.
 const UNUSED_MAX: Duration = Duration::from_secs(10);
 
@@ -96,6 +101,8 @@ struct State {
     job_cpu: Duration,
     has_keeper: bool,
     keeper_sleeps: bool,
+    /// When the keeper last looked; `None` while nothing waits.
+    looked_at: Option<Instant>,
     closed: bool,
 }
 
@@ -227,7 +234,8 @@ impl Pool {
     /// [`Full`] if the oldest has waited for longer than the patience, or the queue is full.
     pub(crate) fn submit(&self, task: Task) -> Result<(), Full> {
         let now = Instant::now();
-        let state = self.shared.lock();
+        let mut state = self.shared.lock();
+        state.excuse(now);
         if state.queue.waited(now).is_some_and(|waited| waited > self.shared.patience) {
             return Err(Full(task));
         }
@@ -253,6 +261,17 @@ impl Pool {
 }
 
 impl State {
+    /// If nobody has looked for long, the process was kept from running: what waits has not waited for that time. It is the
+    /// fault of nobody who waits, and it is no overload.
+    fn excuse(&mut self, now: Instant) {
+        let Some(looked_at) = self.looked_at else { return };
+        let lost = now.saturating_duration_since(looked_at).saturating_sub(LOOK + LATE_MAX);
+        if !lost.is_zero() {
+            self.queue.excuse(lost, now);
+            self.looked_at = Some(now);
+        }
+    }
+
     /// A thread has nothing to do. Answers whether it should end.
     fn is_surplus(&mut self, unused_max: Duration) -> bool {
         let (now, surplus) = (Instant::now(), &mut self.surplus);
@@ -344,6 +363,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let began = Instant::now();
+            state.excuse(began);
             if let Some(work) = state.queue.pop(began, self.patience) {
                 drop(state);
                 let cpu = clock::thread_cpu();
@@ -374,12 +394,15 @@ impl Shared {
         while !(state.closed && state.queue.is_empty()) {
             if state.queue.is_empty() {
                 growth.rest();
+                state.looked_at = None;
                 state.keeper_sleeps = true;
                 state = self.keeping.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.keeper_sleeps = false;
                 continue;
             }
             let now = Instant::now();
+            state.excuse(now);
+            state.looked_at = Some(now);
             if let Some(expired) = state.queue.pop_expired(now, self.patience) {
                 drop(state);
                 expired.call(Begin::Refuse);
@@ -399,7 +422,7 @@ impl Shared {
             let waited = self.keeping.wait_timeout(state, LOOK);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
-        state.has_keeper = false;
+        (state.has_keeper, state.looked_at) = (false, None);
     }
 }
 

@@ -37,6 +37,13 @@ impl Queue {
         oldest.into_iter().flatten().min().map(|since| now.saturating_duration_since(since))
     }
 
+    /// What waits at `now` has waited for so much less.
+    pub(super) fn excuse(&mut self, by: Duration, now: Instant) {
+        let tasks = self.tasks.iter_mut().map(|(since, _)| since);
+        let jobs = self.jobs.iter_mut().map(|(since, _)| since);
+        tasks.chain(jobs).for_each(|since| *since = (*since + by).min(now));
+    }
+
     /// The next to begin: the oldest; or the newest if the oldest is a job that would be answered too late. Tasks keep
     /// their order.
     pub(super) fn pop(&mut self, now: Instant, patience: Duration) -> Option<Work> {

@@ -217,6 +217,30 @@ fn a_task_in_front_delays_no_refusal() {
     assert!(queue.is_empty());
 }
 
+/// Purpose: time in which the process was stopped does not count as waiting. After a stop of more than the patience, all jobs
+/// that waited were once refused.
+#[test]
+fn a_stop_is_not_waiting() {
+    let (begin, patience) = (Instant::now(), Duration::from_secs(1));
+    let at = |millis| begin + Duration::from_millis(millis);
+    let mut state = State { looked_at: Some(at(0)), ..State::default() };
+    for since in [0, 400] {
+        state.queue.push(at(since), Work::Job(Box::new(|_| {})));
+    }
+    let waited = |state: &State, now| state.queue.waited(at(now)).expect("two wait").as_millis();
+    state.excuse(at(110));
+    assert_eq!(waited(&state, 110), 110, "a look may be that late");
+    state.looked_at = Some(at(500));
+    state.excuse(at(60_500));
+    assert_eq!(waited(&state, 60_500), 610);
+    state.excuse(at(60_510));
+    assert_eq!(waited(&state, 60_510), 620, "it goes on");
+    assert!(state.queue.pop_expired(at(60_890), patience).is_none());
+    assert!(state.queue.pop_expired(at(60_891), patience).is_some());
+    assert!(state.queue.pop_expired(at(61_290), patience).is_none());
+    assert!(state.queue.pop_expired(at(61_291), patience).is_some());
+}
+
 /// Purpose: a job that panics does not cost the pool a thread. It once ended its thread while the pool
 /// still counted that thread, so that after a few panics no job ran any more.
 #[test]
