@@ -345,9 +345,17 @@ impl Shared {
             self.keeping.notify_one();
         } else if !state.has_keeper {
             let shared = Arc::clone(self);
+            let started = crate::thread::start("hw-keeper", Box::new(move || shared.keep()));
+            if let Err(error) = &started {
+                rate_limited!(
+                    WARN,
+                    error = %error,
+                    remedy = "allow more processes (ulimit -u, pids.max)",
+                    "the pool neither grows nor refuses what waits too long: its keeper cannot be started",
+                );
+            }
             // Without it, the pool works with the threads that it has; the next job tries again.
-            state.has_keeper =
-                crate::thread::start("hw-keeper", Box::new(move || shared.keep())).is_ok();
+            state.has_keeper = started.is_ok();
         }
     }
 
