@@ -13,13 +13,17 @@ use highwater::{
 type Entries = Arc<Mutex<Vec<(String, u16, bool, u64)>>>;
 
 fn log(entries: &Entries) -> Layer {
+    observe(entries).everywhere()
+}
+
+/// Observes the routes that it covers.
+fn observe(entries: &Entries) -> Layer {
     let entries = Arc::clone(entries);
     layer::on_end(move |request: &Request<'_>, ended: &layer::Ended| {
         let (status, complete) = (ended.status().as_u16(), ended.is_complete());
         let path = request.path().to_owned();
         entries.lock().expect("no test panics").push((path, status, complete, ended.bytes()));
     })
-    .everywhere()
 }
 
 fn take(entries: &Entries) -> Vec<(String, u16, bool)> {
@@ -44,17 +48,19 @@ fn app(entries: &Entries) -> Router {
             "/slow",
             (async || std::future::pending::<&'static str>().await).timeout(Duration::from_secs(1)),
         )
-        .get("/stream", async || {
-            let (mut sender, body) = Body::channel();
-            tokio::task::spawn_local(async move {
-                for _ in 0..3 {
-                    sender.send("0123456789").await.expect("it is read");
-                }
-                sender.finish();
-            });
-            Response::from(body)
-        })
+        .get("/stream", stream)
         .post("/whole", |body: String| body)
+}
+
+async fn stream() -> Response {
+    let (mut sender, body) = Body::channel();
+    tokio::task::spawn_local(async move {
+        for _ in 0..3 {
+            sender.send("0123456789").await.expect("it is read");
+        }
+        sender.finish();
+    });
+    Response::from(body)
 }
 
 /// Purpose: each answer is reported once, with its status, also the server's own answers.
@@ -111,6 +117,25 @@ fn pipelined_and_broken() {
     drop(connection);
     client.advance(Duration::from_millis(10));
     assert_eq!(take(&entries), [("/never".to_owned(), 499, false)]);
+}
+
+/// Purpose: bytes are those of the answer alone. What was streamed before on the same connection, to a request that no layer
+/// observes, was once reported for one whose client disconnected before its answer.
+#[test]
+fn bytes_of_other_answers_do_not_count() {
+    let entries = Entries::default();
+    let observed =
+        Router::new().layer(observe(&entries)).get("/never", std::future::pending::<&'static str>);
+    let client = Client::new(Router::new().get("/stream", stream).merge(observed));
+    let mut connection = client.connect();
+    connection.send("GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(connection.received().ends_with(b"\r\n0\r\n\r\n"));
+    connection.send("GET /never HTTP/1.1\r\nHost: h\r\n\r\n");
+    connection.received();
+    drop(connection);
+    client.advance(Duration::from_millis(10));
+    let entries = std::mem::take(&mut *entries.lock().expect("no test panics"));
+    assert_eq!(entries, [("/never".to_owned(), 499, false, 0)]);
 }
 
 /// Purpose: a layer that changes each response by its request also changes those that the server makes: of a

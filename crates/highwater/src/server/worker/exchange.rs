@@ -228,6 +228,15 @@ impl Exchange {
         if self.kept_up >= KEPT_UP_MIN { Reading::Stream } else { Reading::Once }
     }
 
+    /// So many bytes of streamed content are encoded. They count for layers that observe how the answer ends; without one,
+    /// nothing would set the count back before the next answer.
+    #[inline]
+    pub(super) fn note_content(&mut self, bytes: usize) {
+        if self.known.is_some() {
+            self.answer.bytes += bytes as u64;
+        }
+    }
+
     /// Takes the future of a detached handler, which runs on without its client.
     pub(super) fn take_future(&mut self) -> Option<GuardedFuture<Response>> {
         match self.task.take() {

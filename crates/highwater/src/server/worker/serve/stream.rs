@@ -64,7 +64,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
                     match finish(stream, &mut content, &encoder.limits, turn.now) {
                         Ok(()) => {
                             // Content of known length needs no end marker.
-                            self.exchange.answer.bytes += (stream.pending() - before) as u64;
+                            self.exchange.note_content(stream.pending() - before);
                             encoder.recycle(stream.reclaim_buffer());
                             drop(content);
                             self.ended(true);
@@ -84,7 +84,7 @@ impl<C: Clock, P: Protocol> ExchangeMut<'_, C, P> {
                 return self.report_panics();
             }
         }
-        self.exchange.answer.bytes += (stream.pending() - before) as u64;
+        self.exchange.note_content(stream.pending() - before);
         self.exchange.content = Some(content);
     }
 
