@@ -313,6 +313,12 @@ impl WorkerMetrics {
         self.endpoints.iter().map(|endpoint| endpoint.answers.total()).sum()
     }
 
+    /// Timeouts of one kind so far.
+    #[cfg(all(test, feature = "sim"))]
+    pub(crate) fn timeouts(&self, kind: Timeout) -> u64 {
+        self.timeouts[kind as usize].get()
+    }
+
     /// Refusals so far with these labels.
     #[cfg(all(test, feature = "sim"))]
     pub(crate) fn rejections(&self, layer: &str, reason: &str) -> u64 {

@@ -211,6 +211,7 @@ impl<'w, C: Clock, P: Protocol> ConnectionMut<'w, C, P> {
     /// The stream of the exchange is over: its record is free for another.
     fn close_stream(&mut self) {
         let target = self.exchange().cancel();
+        self.connection.is_fresh &= target.is_none(); // Soon nothing of it is left that says so.
         self.connection.streams.close(self.at, self.exchanges);
         self.at = self.connection.streams.first();
         self.app.report_panics(target, None);

@@ -2,6 +2,7 @@
 //! which answers the others get, and what is counted. The worker has time for one request a turn.
 
 mod cork;
+mod fresh;
 mod leavers;
 mod shares;
 
