@@ -403,7 +403,9 @@ mod tests {
         }
         pairs[0].1.write_all(b"200").expect("it is open");
         pairs[0].0.read_exact(&mut [0; 3]).expect("it was sent");
-        await_look(&mut diag, |seen| seen.idle == 1);
+        // If this thread was kept from looking for long, the third is idle by now, too; the second never is.
+        let seen = await_look(&mut diag, |seen| seen.idle >= 1);
+        assert!(seen.idle <= 2, "{seen:?}");
         pairs[1].1.write_all(b"200").expect("it is open");
         // The third has sent nothing for three seconds by the time that all of these are idle.
         await_look(&mut diag, |seen| seen.idle == 3);

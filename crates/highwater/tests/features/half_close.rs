@@ -314,12 +314,13 @@ on_each_transport! {
 
     /// Purpose: a connection of which one side has ended lasts while something moves, and no longer than the bound after that.
     fn half_closed_is_bounded(transport) {
-        let half_closed_timeout = Duration::from_millis(300);
+        // A busy machine may keep this thread or the server's from running for some tenths of a second.
+        let half_closed_timeout = Duration::from_secs(1);
         let served = Served::start(transport, Limits { half_closed_timeout, ..Limits::default() });
         served.each("/ends-first/5", |name, wire| {
             assert_eq!(received(wire), 5, "{name}");
             for _ in 0..6 {
-                thread::sleep(half_closed_timeout / 3);
+                thread::sleep(half_closed_timeout / 5);
                 wire.write_all(b"b").unwrap_or_else(|error| panic!("{name}: {error}"));
             }
             wire.finish().expect("it is open");
@@ -331,11 +332,16 @@ on_each_transport! {
         let begun = Instant::now();
         served.each("/ends-first/5", |name, wire| {
             assert_eq!(received(wire), 5, "{name}");
-            assert_eq!(served.outcome.recv_timeout(2 * half_closed_timeout).ok(), None, "{name}: it was dropped");
+            let before = served.value(ends);
+            while served.value(ends) == before {
+                assert!(begun.elapsed() < HANG, "{name}: it lasts");
+                thread::sleep(Duration::from_millis(2));
+            }
         });
         served.eventually_none_is_open();
         assert!(begun.elapsed() >= half_closed_timeout);
         assert_eq!(served.value(ends), 4);
+        assert_eq!(served.outcome.try_recv().ok(), None, "all were dropped");
     }
 
     /// Purpose: on a stream of HTTP/2, END_STREAM is the end of one side, and the other goes on, in either order.
