@@ -47,8 +47,11 @@ const LOOK_OFTEN: Duration = Duration::from_secs(1);
 /// when it matters. A guess.
 const VALID: Duration = Duration::from_secs(2);
 
-/// Two reads of a rule's counter that fail within this time are failures in a row: it is read once a second.
+/// Two reads of a rule's counter that fail within this time are failures in a row, unless one between them succeeds. The
+/// counter is read once a second; until then its last count is returned again. So a count that comes this long after a
+/// failure was read.
 const FAILED_AGAIN: Duration = Duration::from_secs(5);
+const READ_AGAIN: Duration = Duration::from_millis(1500);
 
 /// The gate of one port.
 pub(crate) struct Gate {
@@ -83,10 +86,14 @@ struct Ruled {
     /// By rules that are gone, and by all.
     refused_before: u64,
     refused: u64,
-    /// When its counter could not be read for the first time in a row, and whether that was so the next time.
-    failed: Option<Instant>,
+    failures: Failures,
+    /// Its counter could not be read twice in a row.
     is_gone: bool,
 }
+
+/// When a rule's counter could not be read last, unless it was read since.
+#[derive(Debug, Default)]
+struct Failures(Option<Instant>);
 
 /// A BPF program, another that counts, and what the second cannot see.
 struct Counting {
@@ -318,20 +325,36 @@ impl Ruled {
         let gate =
             Ceiling::open(choice, args.guarded(), limit).map_err(|error| error.to_string())?;
         let refused = refused_before;
-        Ok(Ruled { gate, choice, refused_before, refused, failed: None, is_gone: false })
+        let failures = Failures::default();
+        Ok(Ruled { gate, choice, refused_before, refused, failures, is_gone: false })
     }
 
     /// How many connections were refused. Notices if the rule is gone.
     fn refused(&mut self, now: Instant) -> u64 {
         match self.gate.refused() {
-            Ok(count) => self.refused = self.refused_before + count,
+            Ok(count) => {
+                self.refused = self.refused_before + count;
+                self.failures.counted(now);
+            }
             Err(error) => {
                 rate_limited!(WARN, error = %error, "refusals cannot be counted");
-                let failed = self.failed.replace(now);
-                self.is_gone = failed.is_some_and(|at| now.saturating_since(at) < FAILED_AGAIN);
+                self.is_gone = self.failures.failed(now);
             }
         }
         self.refused
+    }
+}
+
+impl Failures {
+    /// There is a count.
+    fn counted(&mut self, now: Instant) {
+        self.0 = self.0.filter(|&at| now.saturating_since(at) < READ_AGAIN);
+    }
+
+    /// The counter cannot be read. Returns whether that is so for the second time in a row.
+    fn failed(&mut self, now: Instant) -> bool {
+        let before = self.0.replace(now);
+        before.is_some_and(|at| now.saturating_since(at) < FAILED_AGAIN)
     }
 }
 
@@ -432,5 +455,26 @@ impl List {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: a rule is taken for gone when its counter cannot be read twice in a row. A tool that failed every other time,
+    /// as when others hold the lock of the rules, once cost the rule, and with it its count of connections.
+    #[test]
+    fn failures_in_a_row() {
+        let at = |millis| Instant::ZERO + Duration::from_millis(millis);
+        let mut failures = Failures::default();
+        assert!(!failures.failed(at(0)));
+        for millis in (25..2000).step_by(25) {
+            failures.counted(at(millis)); // Before a second has passed, that is an old count.
+        }
+        assert!(!failures.failed(at(2000)), "it was read at 1000");
+        (2025..3000).step_by(25).for_each(|millis| failures.counted(at(millis)));
+        assert!(failures.failed(at(3000)));
+        assert!(!failures.failed(at(8000)), "long ago");
     }
 }
