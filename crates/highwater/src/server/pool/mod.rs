@@ -323,19 +323,48 @@ impl Shared {
 
     /// Starts a thread, if the system allows it.
     fn start_thread(self: &Arc<Self>, state: &mut State) -> bool {
-        let shared = Arc::clone(self);
-        let name = format!("hw-pool-{}", state.threads);
+        let is_started = self.start_one(state.threads);
+        state.threads += usize::from(is_started);
+        is_started
+    }
+
+    /// Starts up to `count` threads, and no more than there may be. To start one takes as long as some requests, so the lock
+    /// is not held meanwhile: a worker that has a job would wait for it.
+    fn start_threads<'s>(
+        self: &'s Arc<Self>,
+        mut state: MutexGuard<'s, State>,
+        count: usize,
+    ) -> MutexGuard<'s, State> {
+        for _ in 0..count {
+            let number = state.threads;
+            if number >= self.threads_max {
+                break; // A worker has started some meanwhile.
+            }
+            state.threads += 1;
+            drop(state);
+            let is_started = self.start_one(number);
+            state = self.lock();
+            if !is_started {
+                state.threads -= 1;
+                break;
+            }
+        }
+        state
+    }
+
+    /// Starts thread `number`, which is counted by the caller.
+    fn start_one(self: &Arc<Self>, number: usize) -> bool {
+        let (shared, name) = (Arc::clone(self), format!("hw-pool-{number}"));
         let started = crate::thread::start(&name, Box::new(move || shared.run()));
         if let Err(error) = &started {
             rate_limited!(
                 WARN,
-                threads = state.threads,
+                threads = number,
                 error = %error,
                 remedy = "allow more processes (ulimit -u, pids.max), or set --pool-threads to less",
                 "no further thread for blocking handlers can be started",
             );
         }
-        state.threads += usize::from(started.is_ok());
         started.is_ok()
     }
 
@@ -422,11 +451,7 @@ impl Shared {
             let (threads, waiting) = (state.threads, state.queue.len());
             let more = growth.more(used, now - looked_at, threads, waiting);
             looked_at = now;
-            for _ in 0..more.min(self.threads_max.saturating_sub(threads)) {
-                if !self.start_thread(&mut state) {
-                    break;
-                }
-            }
+            state = self.start_threads(state, more);
             let waited = self.keeping.wait_timeout(state, LOOK);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
