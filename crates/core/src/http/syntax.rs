@@ -31,7 +31,7 @@ const fn classes() -> [u8; 256] {
         if b == b'\t' || (b >= b' ' && b != 0x7f) {
             table[byte] |= VALUE;
         }
-        if alphanumeric || is_one_of(b, b"-._~%!$&'()*+;=") {
+        if alphanumeric || is_one_of(b, b"-._~!$&'()*+;=") {
             table[byte] |= HOST;
         }
         byte += 1;
