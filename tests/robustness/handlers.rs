@@ -29,7 +29,7 @@ on_each_transport!(
 const SOON: Duration = Duration::from_secs(20);
 
 /// Purpose: 1 000 panics, in handlers of each kind, become 500s on connections that stay open, in a
-/// process that continues and does not grow.
+/// process that continues and does not grow. Nor does its log: it says what panics, and not how often.
 fn panics_are_answers(transport: Transport) {
     let server = transport.serve(&[]);
     warm_up(&server);
@@ -48,6 +48,15 @@ fn panics_are_answers(transport: Transport) {
     println!("{transport:?}: 1000 panics, {grown} KiB more");
     assert!(grown <= 512, "{grown} KiB more");
     assert_eq!(server.metric("http_responses_total{status=\"500\"}"), 1100.0);
+    let lines = |of: &str| {
+        let log = server.log();
+        log.lines().filter(|line| line.contains(" a thread panicked ") && line.contains(of)).count()
+    };
+    for cause in ["at once", "in a future", "on the pool"] {
+        assert!(within(PATIENCE, || lines(cause) > 0), "{cause}");
+    }
+    // Five in ten seconds for each of three places: that many take six minutes.
+    assert!(lines("") < 550, "{} lines about 1100 panics", lines(""));
 }
 
 /// Purpose: the future of a handler whose client has disconnected is dropped at once, unless it is detached:

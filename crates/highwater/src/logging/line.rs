@@ -33,15 +33,18 @@ pub(super) fn dropped(format: LogFormat, millis: u64, count: u64) -> String {
     line.end(millis, Level::WARN)
 }
 
-/// The line about a panic on this thread; as text, with the lines of `backtrace` behind it.
+/// The line about a panic on this thread, before which so many were suppressed; as text, with the lines of `backtrace` behind it.
 pub(super) fn panicked(
     format: LogFormat,
     millis: u64,
-    panic: &PanicHookInfo<'_>,
+    (panic, suppressed): (&PanicHookInfo<'_>, Option<u32>),
     backtrace: Option<&Backtrace>,
 ) -> String {
     let mut line = Line::new(format);
     line.message.push_str("a thread panicked");
+    if let Some(suppressed) = suppressed {
+        line.bare("suppressed", suppressed);
+    }
     let thread = thread::current();
     line.text("thread", format_args!("{}", thread.name().unwrap_or_default()));
     if let Some(location) = panic.location() {

@@ -3,13 +3,18 @@
 //! Rust writes it to standard error at once, and waits for the reader: a worker would stop there. So on the threads of the
 //! library, the message becomes a line like any other. On all other threads, and where the application has a hook of its
 //! own, nothing changes.
+//!
+//! A client may know a request that panics, so each place in the code is limited as events are ([`rate`](super::rate)).
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::panic::{PanicHookInfo, set_hook, take_hook};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::panic::{Location, PanicHookInfo, set_hook, take_hook};
 use std::thread;
 
 use tracing::Dispatch;
 
+use super::now;
+use super::rate::Site;
 use super::subscriber::Lines;
 use crate::thread::is_ours;
 
@@ -27,12 +32,25 @@ pub(super) fn install(lines: Dispatch) {
     }
     set_hook(Box::new(move |panic| match lines.downcast_ref::<Lines>().filter(|_| is_ours()) {
         Some(lines) => {
+            let Some(suppressed) = site(panic.location()).admit(now()) else { return };
             let backtrace = Backtrace::capture();
             let has_some = backtrace.status() == BacktraceStatus::Captured;
-            lines.panicked(panic, has_some.then_some(&backtrace));
+            lines.panicked(panic, suppressed, has_some.then_some(&backtrace));
         }
         None => default(panic),
     }));
+}
+
+/// How many places in the code are counted apart. Places beyond that may share a count.
+const PLACES: usize = 64;
+
+/// How often the place of a panic has panicked lately.
+fn site(place: Option<&Location<'_>>) -> &'static Site {
+    static SITES: [Site; PLACES] = [const { Site::new() }; PLACES];
+    let place = place.map(|place| (place.file(), place.line(), place.column()));
+    // Clients do not choose places, so no secret is needed.
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(place);
+    &SITES[(hash % PLACES as u64) as usize]
 }
 
 /// Whether two hooks are the same function. Where the compiler has made copies of one, they may seem to be two: then the
@@ -54,5 +72,17 @@ mod tests {
         assert!(is_same(&one, &other));
         let own: Hook = Box::new(|_| {});
         assert!(!is_same(&own, &other));
+    }
+
+    /// Purpose: a place that panics again and again is silenced, and others are not.
+    #[test]
+    fn places_are_counted_apart() {
+        let noisy = Location::caller();
+        while site(Some(noisy)).admit(1_700_000_000_000).is_some() {}
+        // One of them may share its count.
+        let others =
+            [Location::caller(), Location::caller(), Location::caller(), Location::caller()];
+        let admitted = others.map(|place| site(Some(place)).admit(1_700_000_000_000));
+        assert!(admitted.contains(&Some(None)), "{admitted:?}");
     }
 }

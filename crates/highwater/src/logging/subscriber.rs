@@ -33,9 +33,15 @@ impl Lines {
         &self.writer
     }
 
-    /// Writes the message of a panic on this thread.
-    pub(super) fn panicked(&self, panic: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) {
-        self.writer.write(panicked(self.format, (self.now)(), panic, backtrace));
+    /// Writes the message of a panic on this thread, and how many of its place were suppressed before.
+    pub(super) fn panicked(
+        &self,
+        panic: &PanicHookInfo<'_>,
+        suppressed: Option<u32>,
+        backtrace: Option<&Backtrace>,
+    ) {
+        let line = panicked(self.format, (self.now)(), (panic, suppressed), backtrace);
+        self.writer.write(line);
     }
 }
 
