@@ -27,7 +27,7 @@ const MAX_FRAME_SIZE: u16 = 5;
 const MANY: u32 = 200_000;
 
 pub(crate) fn cases() -> Vec<Case> {
-    [floods(), streams(), blocks(), windows(), frames(), malformed()].concat()
+    [floods(), streams(), made_to_reset(), blocks(), windows(), frames(), malformed()].concat()
 }
 
 fn opening(pairs: &[(u16, u32)]) -> Vec<u8> {
@@ -122,14 +122,6 @@ fn streams() -> Vec<Case> {
             move |n| [get(n, "/content?bytes=100000"), reset(n)].concat(),
             CALM,
         ),
-        // CVE-2025-8671.
-        each(
-            "streams that the server is made to reset",
-            opening(&[]),
-            MANY,
-            |n| [get(n, "/wait?ms=1000"), window_update(n, 0)].concat(),
-            CALM,
-        ),
         each(
             "more streams than there may be",
             opening(&[]),
@@ -190,6 +182,32 @@ fn streams() -> Vec<Case> {
             &["goaway STREAM_CLOSED", "reset STREAM_CLOSED"],
         ),
         once("a reset of a stream that was never opened", &reset(1), PROTOCOL),
+    ]
+}
+
+/// CVE-2025-8671: a mistake of the client has the server reset the stream, whose handler may have begun.
+fn made_to_reset() -> Vec<Case> {
+    let begun = |name, mistake: fn(u32) -> Vec<u8>| {
+        let frames = move |n| [get(n, "/wait?ms=1000"), mistake(n)].concat();
+        each(name, opening(&[]), MANY, frames, CALM)
+    };
+    let uploading = |name, mistake: fn(u32) -> Vec<u8>| {
+        let frames = move |n| [post(n, "/hold"), mistake(n)].concat();
+        each(name, opening(&[]), MANY, frames, CALM)
+    };
+    let of_length = |n| {
+        let head = [fields(&request("POST", "/hold")), fields(&[("content-length", "1")])].concat();
+        [headers(0, n, &head), frame(DATA, 0, n, b"more")].concat()
+    };
+    vec![
+        begun("streams that the server is made to reset", |n| window_update(n, 0)),
+        begun("windows of streams that overflow", |n| window_update(n, i32::MAX as u32)),
+        begun("content behind the ends of requests", |n| frame(DATA, 0, n, b"x")),
+        begun("fields behind the ends of requests", |n| get(n, "/")),
+        begun("priorities of three bytes", |n| frame(PRIORITY, 0, n, &[0; 3])),
+        uploading("trailers that end no request", |n| headers(0, n, &fields(&[("x", "1")]))),
+        uploading("trailers with a path", |n| headers(END_STREAM, n, &fields(&[(":path", "/")]))),
+        each("contents longer than their lengths", opening(&[]), MANY, of_length, CALM),
     ]
 }
 
