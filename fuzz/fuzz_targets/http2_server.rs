@@ -106,6 +106,7 @@ fn run(wire: &[u8], part: usize) {
             }
             for id in std::mem::take(&mut owed.tunnels) {
                 end((&mut link, &mut server), id, &limits, now);
+                owed.ended.insert(id);
             }
         }
     }
@@ -122,6 +123,8 @@ struct Owed {
     answers: BTreeMap<StreamId, bool>,
     /// Tunnels that are open.
     tunnels: BTreeSet<StreamId>,
+    /// Those of which our side has ended: the other may go on.
+    ended: BTreeSet<StreamId>,
 }
 
 fn answer(
@@ -143,10 +146,11 @@ fn answer(
     }
 }
 
-/// Ends our side of a tunnel.
+/// Ends our side of a tunnel, and reads on: what the other still sends must not wait for ever.
 fn end((link, server): (&mut Link, &mut Connection), id: StreamId, limits: &Limits, now: Instant) {
     let ended = server.stream(link, id).finish_body(limits, now, |_| {});
     ended.expect("a tunnel has no length");
+    server.stream(link, id).allow_body(1000, now);
 }
 
 /// Serves the next thing; returns whether there was one.
@@ -175,6 +179,7 @@ fn serve(
         Step::Reset(id) => {
             owed.answers.remove(&id);
             owed.tunnels.remove(&id);
+            owed.ended.remove(&id);
             return true;
         }
     };
@@ -195,12 +200,14 @@ fn serve(
         Next::Trailers(_) | Next::BodyEnd | Next::BodyFailed(_) => return true,
         Next::Raw(piece) => {
             let piece = piece.to_vec();
-            assert!(owed.tunnels.contains(&id), "content of a tunnel that is not open");
+            let is_open = owed.tunnels.contains(&id);
+            assert!(is_open || owed.ended.contains(&id), "content of a tunnel that is not open");
             let mut stream = server.stream(link, id);
-            if stream.room(limits) >= piece.len() {
+            if is_open && stream.room(limits) >= piece.len() {
                 stream.push_body(&piece).expect("a tunnel has no length");
             }
-            stream.allow_body(piece.len() % 3 * 1000, now);
+            let room = if is_open { piece.len() % 3 * 1000 } else { 1000 };
+            stream.allow_body(room, now);
             return true;
         }
         Next::RawEnd => {

@@ -51,7 +51,8 @@ fn model(value: &[u8], size: u64) -> Option<Vec<bool>> {
         let at = member.find('-')?;
         let digits = |text: &str| {
             let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            is_number.then(|| text.parse::<u128>().unwrap_or(u128::MAX))
+            // What is larger than any file is the largest: of two such numbers neither is less.
+            is_number.then(|| u128::from(text.parse::<u64>().unwrap_or(u64::MAX)))
         };
         let (first, last) = (&member[..at], &member[at + 1..]);
         let bounds = match (first, last) {

@@ -58,7 +58,8 @@ fn read(role: Role, is_agreed: bool, bytes: &[u8], part: usize) -> Vec<String> {
                     seen.push(format!("{event:?}"));
                 }
                 Err(error) => {
-                    seen.push(format!("{error:?}"));
+                    // A message that is not compressed in a valid way may be found not to be text before, or too large.
+                    seen.push(if is_agreed { String::from("an error") } else { format!("{error:?}") });
                     return seen;
                 }
             }
