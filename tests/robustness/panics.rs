@@ -13,6 +13,7 @@ on_each_transport!(
     upgrades_may_panic,
     invalid_answers_are_never_sent,
     upgrades_have_to_be_asked_for,
+    upgrades_have_no_content,
     a_log_that_is_not_read_stops_nobody,
 );
 
@@ -187,6 +188,37 @@ fn upgrades_have_to_be_asked_for(transport: Transport) {
         assert_eq!(answer.header("connection"), Some("upgrade"), "{fields:?}");
     }
     assert_eq!(client.get("/").status, 200);
+}
+
+/// Purpose: a request with content that its handler does not read is not upgraded, whether its content comes with its head or
+/// behind it; the content is never taken for a request, nor for the other protocol.
+fn upgrades_have_no_content(transport: Transport) {
+    let server = transport.serve(&[]);
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (fields, content, status) in [
+        ("", String::new(), 101),
+        ("Content-Length: 0\r\n", String::new(), 101),
+        (&*format!("Content-Length: {}\r\n", hidden.len()), hidden.to_owned(), 400),
+        (
+            "Transfer-Encoding: chunked\r\n",
+            format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len()),
+            400,
+        ),
+    ] {
+        let head = format!(
+            "GET /upgrade HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n{fields}\r\n"
+        );
+        let whole = format!("{head}{content}");
+        for (first, second) in [(&*whole, ""), (&*head, &*content)] {
+            let mut client = server.connect();
+            client.send(first.as_bytes()).expect("open");
+            assert_eq!(client.answer().status, status, "{first:?}");
+            if status == 400 {
+                client.send(second.as_bytes()).expect("open");
+                assert_eq!(client.get("/").status, 200, "behind {second:?}");
+            }
+        }
+    }
 }
 
 /// Purpose: when standard error is a pipe that nobody reads, a panic does not keep its worker waiting.

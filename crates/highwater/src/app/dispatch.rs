@@ -72,6 +72,12 @@ impl App {
         self.plan(target, limits).max()
     }
 
+    /// Whether the target reads the content of its requests.
+    pub(crate) fn reads_content(&self, target: Target) -> bool {
+        matches!(target, Target::Endpoint(index)
+            if self.shared.endpoints[usize::from(index)].body != BodyUse::None)
+    }
+
     /// Whether the target reads a streamed body; if not, it can be called with `RequestBody::Whole(&[])`.
     #[inline]
     pub(crate) fn reads_stream(&self, target: Target) -> bool {

@@ -127,8 +127,8 @@ pub(super) struct Exchange {
     pub(super) named: Named,
     /// Under which index it is counted.
     pub(super) endpoint: u16,
-    /// The protocols that it asks to go on with, by `Upgrade` or an extended CONNECT; mostly none.
-    pub(super) offered: Option<Box<[u8]>>,
+    /// What it asks to go on with, by `Upgrade` or an extended CONNECT; mostly nothing.
+    pub(super) offered: Option<Box<Offered>>,
     /// When it could have been started.
     pub(super) started: Instant,
     /// The client's own deadline for the answer; `MAX` if it sent none.
@@ -163,6 +163,15 @@ pub(super) struct Exchange {
     pub(super) waker: Option<Waker>,
     /// Its time in the queue.
     pub(super) queue: InQueue,
+}
+
+/// The protocols that a request asks to go on with.
+#[derive(Debug)]
+pub(super) struct Offered {
+    /// In a list.
+    pub(super) protocols: Vec<u8>,
+    /// It has content, which ends before they begin.
+    pub(super) has_content: bool,
 }
 
 impl Exchange {

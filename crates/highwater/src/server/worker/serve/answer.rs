@@ -352,10 +352,14 @@ pub(super) fn verify(
     exchange: &Exchange,
     response: &mut Response,
 ) {
+    let offered = exchange.offered.as_deref();
+    // Content that is not read may have come with the head. That must not decide, since networks cut where they like.
+    let is_unread = offered.is_some_and(|offered| offered.has_content)
+        && !exchange.target.is_some_and(|target| app.reads_content(target));
     let asked = Asked {
         is_head: stream.is_head(),
-        is_complete: stream.is_request_complete(),
-        upgrade: exchange.offered.as_deref().unwrap_or_default(),
+        is_complete: stream.is_request_complete() && !is_unread,
+        upgrade: offered.map_or(&[], |offered| &offered.protocols),
     };
     let Err(error) = response.verify(&asked) else {
         return;

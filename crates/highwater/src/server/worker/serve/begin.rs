@@ -10,7 +10,7 @@ use highwater_core::limit::ClientKey;
 use highwater_core::time::{Clock, Instant};
 
 use super::super::Parts;
-use super::super::exchange::{Exchange, ExchangeId, Named};
+use super::super::exchange::{Exchange, ExchangeId, Named, Offered};
 use super::super::protocol::Request;
 use super::super::turn::Turn;
 use crate::admission::queue::Class;
@@ -272,18 +272,23 @@ fn is_passed_on(head: &Head<'_>) -> bool {
             .any(|name| head.headers().get(name).is_some())
 }
 
-/// The protocols that a request asks to go on with, in one list; of most requests, none.
+/// What a request asks to go on with; of most requests, nothing.
 #[inline]
-fn offered(head: &Head<'_>) -> Option<Box<[u8]>> {
+fn offered(head: &Head<'_>) -> Option<Box<Offered>> {
     head.asks_upgrade().then(|| list_offered(head))
 }
 
 #[cold]
 #[inline(never)]
-fn list_offered(head: &Head<'_>) -> Box<[u8]> {
+fn list_offered(head: &Head<'_>) -> Box<Offered> {
     if head.is_extended_connect() {
-        return Box::from(&b"websocket"[..]); // The protocol knows no other (RFC 8441 §5).
+        // The protocol knows no other (RFC 8441 §5).
+        return Box::new(Offered { protocols: b"websocket".to_vec(), has_content: false });
     }
-    let values = head.headers().get_all("upgrade").map(<[u8]>::to_vec);
-    values.collect::<Vec<_>>().join(&b',').into()
+    let fields = head.headers();
+    let values: Vec<_> = fields.get_all("upgrade").map(<[u8]>::to_vec).collect();
+    let length = fields.get("content-length").unwrap_or_default();
+    let has_content =
+        fields.get("transfer-encoding").is_some() || length.iter().any(|digit| *digit != b'0');
+    Box::new(Offered { protocols: values.join(&b','), has_content })
 }
