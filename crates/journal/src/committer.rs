@@ -16,7 +16,7 @@
 //!
 //! A full disk does not poison the journal. First, records that every consumer has read are removed, even from the
 //! newest segment (`space.rs`); if that is not enough, the receipts say [`ErrorKind::Full`], and the next group tries
-//! again.
+//! again. So it does where there is no descriptor for a new segment ([`ErrorKind::Descriptors`]).
 //!
 //! Invariants: a receipt resolves successfully only after a sync that followed the write, in a file whose name is
 //! durable. Offsets are never reused; those of a failed group are skipped. There is no clock and no thread here (the
@@ -52,7 +52,7 @@ pub(crate) struct Committer {
     next_sequence: u64,
     pub(crate) previous: Option<Previous>,
     is_poisoned: bool,
-    /// The last group found no room.
+    /// The last group found no room, or no descriptor for a new segment.
     is_full: bool,
     /// The newest segment, if its records are forgotten but its file is not emptied yet.
     pub(crate) emptying: Option<Segment>,
@@ -194,7 +194,7 @@ impl Committer {
                 Err(Failure::Refused(error)) => error,
                 Err(Failure::Segment(error)) => {
                     self.abandon();
-                    if error.kind() != ErrorKind::Full {
+                    if !error.may_pass() {
                         attempt += 1;
                     }
                     error
@@ -203,7 +203,7 @@ impl Committer {
             if error.kind() == ErrorKind::Full && self.free_space() {
                 continue;
             }
-            if attempt == 0 || error.kind() == ErrorKind::Full {
+            if attempt == 0 || error.may_pass() {
                 return Err(self.unhealthy(error));
             }
             if attempt == ATTEMPTS_MAX {
@@ -217,7 +217,7 @@ impl Committer {
     }
 
     fn unhealthy(&mut self, error: Error) -> Error {
-        if error.kind() == ErrorKind::Full {
+        if error.may_pass() {
             self.is_full = true;
             self.shared.set_full(true);
             self.log.set_health(Health::Full(error.clone()));
@@ -298,9 +298,9 @@ impl Committer {
             self.end_segment();
             self.retain();
         }
-        self.begin_segment(base_offset).map_err(|error| match error.kind() {
-            ErrorKind::Full => Failure::Refused(error),
-            _ => Failure::Segment(error),
+        self.begin_segment(base_offset).map_err(|error| match error.may_pass() {
+            true => Failure::Refused(error),
+            false => Failure::Segment(error),
         })
     }
 

@@ -14,6 +14,8 @@ pub enum ErrorKind {
     TooLarge,
     /// There is no room, on the disk or within `bytes_max`. The journal recovers when there is.
     Full,
+    /// The process, or the system, has no descriptor for another file. The journal recovers when there is one.
+    Descriptors,
     /// The disk reported an error. The records may or may not be there after the next opening.
     Disk,
     /// The disk failed twice in a row: nothing is accepted until the journal is reopened.
@@ -35,6 +37,11 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
+/// Whether there is no descriptor for another file: `EMFILE` and `ENFILE`, whose numbers are those of every Unix.
+fn lacks_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24))
+}
+
 /// An error: a kind for the program, a sentence for the operator.
 #[derive(Clone)]
 pub struct Error {
@@ -49,8 +56,22 @@ impl Error {
 
     /// An error of the disk, doing `what`.
     pub(crate) fn disk(what: impl fmt::Display, error: &io::Error) -> Error {
-        let kind = if is_full(error) { ErrorKind::Full } else { ErrorKind::Disk };
-        Error::new(kind, format!("{what}: {error}"))
+        let (kind, remedy) = match error.kind() {
+            _ if lacks_descriptors(error) => {
+                (ErrorKind::Descriptors, "; raise the limit (LimitNOFILE= in systemd, ulimit -n)")
+            }
+            _ if is_full(error) => (ErrorKind::Full, ""),
+            io::ErrorKind::FileTooLarge => {
+                (ErrorKind::Disk, "; raise the limit (LimitFSIZE= in systemd, ulimit -f)")
+            }
+            _ => (ErrorKind::Disk, ""),
+        };
+        Error::new(kind, format!("{what}: {error}{remedy}"))
+    }
+
+    /// Whether it says nothing about the disk: the same may succeed later.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self.kind, ErrorKind::Full | ErrorKind::Descriptors)
     }
 
     /// Its kind.

@@ -403,4 +403,25 @@ mod tests {
         assert!(matches!(journal.health(), Health::Serving));
         assert_eq!(journal.stat().records, 1);
     }
+
+    /// Purpose: a shortage of descriptors says nothing about the disk: a group that finds none for a new segment is refused, also
+    /// after the disk failed in the old one, and nobody has to restart the service.
+    #[test]
+    fn a_lack_of_descriptors_poisons_nothing() {
+        let disk = Disk::new(1);
+        let journal = Journal::open(disk.clone(), Options::default()).expect("it is empty");
+        let producer = journal.producer().expect("there are few");
+        let append = |id| producer.append(batch(id)).expect("it is not poisoned").wait();
+        for write in [0, 100] {
+            disk.set_faults(Faults { write, no_descriptors: true, ..Faults::default() });
+            let error = append(1).expect_err("there is no segment for it");
+            assert_eq!(error.kind(), ErrorKind::Descriptors, "{error}");
+            assert!(error.to_string().contains("LimitNOFILE="), "{error}");
+            assert!(matches!(journal.health(), Health::Full(_)), "{:?}", journal.health());
+            disk.set_faults(Faults::default());
+            append(2).expect("there are descriptors");
+            assert!(matches!(journal.health(), Health::Serving));
+        }
+        assert_eq!(journal.stat().records, 2);
+    }
 }

@@ -21,7 +21,7 @@ const WATCHERS_MAX: usize = 1024;
 pub enum Health {
     /// It accepts records.
     Serving,
-    /// The last records did not fit; it tries again with the next.
+    /// There was no room for the last records, or no descriptor for a new file; it tries again with the next.
     Full(Error),
     /// It accepts none until it is reopened.
     Poisoned(Error),

@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     /// One of `OPEN`, `POISONED`, `CLOSED`.
     state: AtomicU8,
     asleep: AtomicBool,
-    /// The last group found no room.
+    /// The last group found no room, or no descriptor for a new segment.
     is_full: AtomicBool,
     thread: OnceLock<Thread>,
     /// Producers that the committing thread has not seen yet. `None`: it has ended.

@@ -58,6 +58,7 @@ pub(crate) struct Seen {
     acknowledged: u64,
     failed: u64,
     full: u64,
+    no_descriptors: u64,
     refused: u64,
     poisoned: u64,
     power_cuts: u64,
@@ -85,11 +86,12 @@ impl Seen {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 21] {
+    fn fields(&mut self) -> [&mut u64; 22] {
         [
             &mut self.acknowledged,
             &mut self.failed,
             &mut self.full,
+            &mut self.no_descriptors,
             &mut self.refused,
             &mut self.poisoned,
             &mut self.power_cuts,

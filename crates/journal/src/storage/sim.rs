@@ -29,6 +29,8 @@ pub struct Faults {
     pub names: u64,
     /// The capacity in bytes, over all files.
     pub room: Option<u64>,
+    /// There is no descriptor for another file.
+    pub no_descriptors: bool,
 }
 
 /// A simulated disk. Clones are the same disk.
@@ -173,6 +175,15 @@ impl State {
         Ok(())
     }
 
+    /// A file is about to be opened.
+    fn take_descriptor(&self) -> io::Result<()> {
+        const EMFILE: i32 = 24;
+        match self.faults.no_descriptors {
+            true => Err(io::Error::from_raw_os_error(EMFILE)),
+            false => Ok(()),
+        }
+    }
+
     fn used(&self) -> usize {
         self.names.values().map(|file| self.files[*file].cache.len()).sum()
     }
@@ -257,6 +268,7 @@ impl Storage for Disk {
         let mut state = self.lock();
         let percent = state.faults.names;
         state.operation(percent)?;
+        state.take_descriptor()?;
         if state.names.contains_key(name) {
             return Err(error(io::ErrorKind::AlreadyExists));
         }
@@ -270,6 +282,7 @@ impl Storage for Disk {
     fn open(&self, name: &str) -> io::Result<Box<dyn File>> {
         let mut state = self.lock();
         state.operation(0)?;
+        state.take_descriptor()?;
         let file = state.names.get(name).copied();
         let file = file.ok_or_else(|| error(io::ErrorKind::NotFound))?;
         Ok(Box::new(Open { disk: self.clone(), file }))
