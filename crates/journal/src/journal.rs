@@ -324,6 +324,7 @@ fn write_again(file: &mut dyn File, mut at: u64, end: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::batch::{Batch, Record};
+    use crate::reader::Item;
     use crate::storage::sim::{Disk, Faults};
 
     fn batch(id: u128) -> Batch {
@@ -423,5 +424,52 @@ mod tests {
             assert!(matches!(journal.health(), Health::Serving));
         }
         assert_eq!(journal.stat().records, 2);
+    }
+
+    /// A spool whose first record is read, on a disk that is full of it, and an appender.
+    fn full_spool(disk: &Disk) -> (Journal, Committer, Producer) {
+        let mut options = Options::default();
+        options.retention.bytes = Some(0);
+        options.retention.keep_unread = true;
+        let opened = Journal::open_idle(Arc::new(disk.clone()), options);
+        let (journal, mut committer) = opened.expect("nobody has it");
+        let producer = journal.producer().expect("there are few");
+        append(&producer, &mut committer, 1).expect("the disk works");
+        let consumer = journal.consumer("reads").expect("there are few");
+        consumer.commit(1).expect("the disk works");
+        (journal, committer, producer)
+    }
+
+    fn append(producer: &Producer, committer: &mut Committer, id: u128) -> Result<u64, Error> {
+        let receipt = producer.append(batch(id)).expect("there is room in the queue");
+        while committer.turn() == Turn::Worked {}
+        Ok(receipt.answer().expect("it had its turn")?.first_offset)
+    }
+
+    fn full(disk: &Disk) -> Faults {
+        let used = disk.contents().values().map(Vec::len).sum::<usize>() as u64;
+        Faults { room: Some(used), ..Faults::default() }
+    }
+
+    /// What a reader shows from the offset 1 on.
+    fn second(journal: &Journal) -> u128 {
+        match journal.reader(1).next().expect("the disk works") {
+            Item::Record(record) => record.id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Purpose: offsets that were given to records which found no room are not reported as missing records once retention has
+    /// removed the segment before them. (The service made a dead letter of them.)
+    #[test]
+    fn offsets_without_records_are_not_missing() {
+        let disk = Disk::new(1);
+        let (journal, mut committer, producer) = full_spool(&disk);
+        disk.set_faults(full(&disk));
+        assert_eq!(kind(append(&producer, &mut committer, 2)), ErrorKind::Full);
+        disk.set_faults(Faults::default());
+        let offset = append(&producer, &mut committer, 3).expect("there is room");
+        assert_eq!((offset, journal.stat().segments), (2, 1), "one offset is left out");
+        assert_eq!(second(&journal), 3);
     }
 }

@@ -58,8 +58,11 @@ struct State {
     segments: VecDeque<Segment>,
     /// Whole files that are gone or cannot be read.
     lost: Vec<Damage>,
-    /// Retention has removed records below this offset.
+    /// Below this offset there are no records any more.
     removed_below: u64,
+    /// Retention has removed records up to this offset. From here to `removed_below` there never were any: those offsets had been
+    /// given to groups that failed.
+    removed_to: u64,
     next_offset: u64,
     unmarked: u64,
     health: Health,
@@ -90,9 +93,20 @@ impl State {
     fn take_oldest(&mut self) -> Option<String> {
         let oldest = self.segments.pop_front()?;
         self.removed_below = self.segments.front()?.base_offset.max(self.removed_below);
-        let below = self.removed_below;
-        self.lost.retain(|damage| damage.next_offset > below);
+        self.forget_to(oldest.next_offset, self.removed_below);
         Some(oldest.name)
+    }
+
+    /// Records up to the offset `to` are gone, and losses below the offset `below` with them.
+    fn forget_to(&mut self, to: u64, below: u64) {
+        self.removed_to = self.removed_to.max(to);
+        self.lost.retain(|damage| {
+            let stays = damage.next_offset > below;
+            if !stays {
+                self.removed_to = self.removed_to.max(damage.next_offset);
+            }
+            stays
+        });
     }
 
     /// Where to continue from the record `offset`, having read the segment `after` to its end.
@@ -109,8 +123,8 @@ impl State {
         if let Some(lost) = self.lost.iter().find(lost) {
             return Goal::Skip(lost.clone());
         }
-        if offset < self.removed_below {
-            return Goal::Skip(removed(offset, self.removed_below));
+        if offset < self.removed_to {
+            return Goal::Skip(removed(offset, self.removed_to));
         }
         match segment {
             Some(segment) => {
@@ -131,8 +145,10 @@ impl Log {
         let lost: Vec<Damage> = report.damage.iter().filter(whole).cloned().collect();
         let bases = segments.iter().map(|segment| segment.base_offset);
         let first = bases.chain(lost.iter().map(|damage| damage.first_offset)).min();
+        let removed_below = first.unwrap_or(report.next_offset);
         let state = State {
-            removed_below: first.unwrap_or(report.next_offset),
+            removed_below,
+            removed_to: removed_below,
             lost,
             segments: segments.into(),
             next_offset: report.next_offset,
@@ -241,7 +257,7 @@ impl Log {
         newest.forget_records();
         let below = before.next_offset;
         state.removed_below = state.removed_below.max(below);
-        state.lost.retain(|damage| damage.next_offset > below);
+        state.forget_to(below, below);
         Some(before)
     }
 
