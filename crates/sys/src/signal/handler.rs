@@ -251,12 +251,15 @@ fn current(number: i32) -> io::Result<libc::sigaction> {
     Ok(unsafe { action.assume_init() })
 }
 
-/// Makes a write to a closed connection an error to handle instead of the end of the process. Rust's own start does the
-/// same; a program with another `main` may not.
-pub(super) fn ignore_broken_pipes() -> io::Result<()> {
-    if current(libc::SIGPIPE)?.sa_sigaction == libc::SIG_DFL {
-        // SAFETY: SIG_IGN runs no code of ours, so nothing can be interrupted at a bad moment.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+/// Makes two writes errors to handle instead of the end of the process: to a closed connection, as Rust's own start does, but
+/// maybe not a program with another `main`; and beyond the largest file that the process may write (`RLIMIT_FSIZE`), which
+/// would end it again after each restart.
+pub(super) fn ignore_failed_writes() -> io::Result<()> {
+    for number in [libc::SIGPIPE, libc::SIGXFSZ] {
+        if current(number)?.sa_sigaction == libc::SIG_DFL {
+            // SAFETY: SIG_IGN runs no code of ours, so nothing can be interrupted at a bad moment.
+            unsafe { libc::signal(number, libc::SIG_IGN) };
+        }
     }
     Ok(())
 }

@@ -63,14 +63,14 @@ pub struct Signals {
 
 impl Signals {
     /// Catches SIGTERM, SIGINT, SIGQUIT and SIGHUP from now on, on whichever thread they are delivered, until this
-    /// is dropped; and ignores SIGPIPE for the process, if it has no handler. SIGHUP is left alone if it is ignored,
-    /// as under `nohup`.
+    /// is dropped; and ignores SIGPIPE and SIGXFSZ for the process, where they have no handler. SIGHUP is left alone if it is
+    /// ignored, as under `nohup`.
     ///
     /// # Errors
     /// Whatever `sigaction(2)` or `eventfd(2)` reports, and too many of these at once (64).
     pub fn catch() -> io::Result<Signals> {
         let ear = Ear::open()?;
-        handler::ignore_broken_pipes()?;
+        handler::ignore_failed_writes()?;
         Ok(Signals { ear })
     }
 
