@@ -1,8 +1,11 @@
 //! nginx and HAProxy: their own checkers, and each at work in front of two servers.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use highwater_testkit::{Client, PATIENCE, Process, get, lasting_ports, recipe, within};
 use highwater_tests::source;
@@ -242,6 +245,48 @@ fn haproxy_spreads_keeps_and_drains() {
     if let Some((proxy, servers)) = before_two("haproxy") {
         serves_through(&proxy, servers);
     }
+}
+
+/// A metrics port that says alive, and not ready, and how often it was asked for the latter.
+fn never_ready() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (address, asked) = (listener.local_addr().expect("it is bound"), Arc::default());
+    let counted = Arc::<AtomicUsize>::clone(&asked);
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.expect("it was accepted");
+            let mut line = String::new();
+            let read = BufReader::new(&connection).read_line(&mut line);
+            let is_ready = line.contains("/readyz");
+            counted.fetch_add(usize::from(read.is_ok() && is_ready), Ordering::Relaxed);
+            let status = if is_ready { "503 Service Unavailable" } else { "200 OK" };
+            // HAProxy may have gone.
+            let _ = write!(connection, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    (address, asked)
+}
+
+/// Purpose: while no instance is ready, as when a dependency of all is down, HAProxy passes requests to those that live. It refused
+/// all of them, also those that the instances still serve without the dependency.
+#[test]
+fn haproxy_serves_while_nobody_is_ready() {
+    if !is_here("haproxy") {
+        return;
+    }
+    let (servers, ports) = ([server(), server()], [never_ready(), never_ready()]);
+    let upstreams: Vec<String> = servers
+        .iter()
+        .zip(&ports)
+        .map(|(server, (metrics, _))| format!("{},{metrics}", server.address))
+        .collect();
+    let proxy = Proxy::start("haproxy", &upstreams);
+    // Two failed checks take a server out.
+    let is_out =
+        within(PATIENCE, || ports.iter().all(|(_, asked)| asked.load(Ordering::Relaxed) >= 4));
+    assert!(is_out, "HAProxy does not ask");
+    ask(&proxy, 50);
+    assert!(servers.iter().all(|server| requests(server) > 0.0), "both live");
 }
 
 /// Purpose: what users copy out of the documentation is taken as it stands, by the versions that distributions have.
