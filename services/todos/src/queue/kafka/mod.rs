@@ -113,11 +113,18 @@ struct Shared {
 impl KafkaQueue {
     /// Begins to connect and to create missing topics; does not wait for the cluster.
     ///
+    /// It asks the store how commands are divided, so that commands are taken from the first request on, and wait for the
+    /// cluster: a proxy may send some before this instance is ready.
+    ///
     /// # Errors
     ///
     /// If a setting is wrong.
     pub fn new(settings: &KafkaSettings, division: Division) -> Result<KafkaQueue, QueueError> {
         let shared = Arc::new(Shared::new(settings)?);
+        // Otherwise the watch asks again.
+        if let Ok(Some(divided)) = division.stored(None) {
+            shared.divide(divided);
+        }
         let watched = Arc::clone(&shared);
         let watch = thread::Builder::new().name("todos-kafka".into());
         let watch = watch.spawn(move || watched.watch(division));
@@ -395,30 +402,55 @@ fn refusal(undelivered: Undelivered) -> Refusal {
 mod tests {
     use super::*;
     use crate::command::Action;
+    use crate::store::sqlite::Sqlite;
+    use crate::store::{Store, StoreError};
     use uuid::Uuid;
 
-    /// Purpose: while a cluster that answers takes nothing, a command is tried now and then, as only that shows when it takes
-    /// some again; none is while it does not answer.
-    #[test]
-    fn one_is_tried() {
-        let settings = KafkaSettings {
-            // Nobody listens there: what is sent waits.
+    /// Nobody listens there: what is sent waits.
+    fn settings() -> KafkaSettings {
+        KafkaSettings {
             brokers: "127.0.0.1:1".to_owned(),
             topic: "todos".to_owned(),
             partitions: 1,
             ack_timeout: Duration::from_secs(60),
-        };
-        let shared = Arc::new(Shared::new(&settings).expect("the settings are right"));
-        shared.divide(1);
-        let sender = KafkaSender(Arc::clone(&shared));
-        let command = Command {
+        }
+    }
+
+    fn command() -> Command {
+        Command {
             id: Uuid::from_u128(1),
             todo: Uuid::from_u128(2),
             user_id: "somebody".to_owned(),
             requested_us: 0,
             action: Action::Delete,
+        }
+    }
+
+    /// Purpose: an instance that has just started takes commands, which wait for the cluster: behind a proxy that does not know yet
+    /// whether it is ready, each restart of an instance refused some writes.
+    #[test]
+    fn the_first_command_waits() {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let mut store = Sqlite::open(data.path()).expect("it is empty");
+        store.divided_by(&source_name("todos"), Some(1)).expect("it works");
+        let path = data.path().to_owned();
+        let open = move || match thread::current().name() {
+            Some("todos-kafka") => Err(StoreError::new("the watch comes later")),
+            _ => Ok(Box::new(Sqlite::open_to_note(&path)?) as Box<dyn Store>),
         };
-        let is_sent = || sender.send(&command).is_ok();
+        let queue = KafkaQueue::new(&settings(), Division::new("todos", Box::new(open)));
+        let sender = queue.expect("the settings are right").sender().expect("there are few");
+        assert!(sender.send(&command()).is_ok());
+    }
+
+    /// Purpose: while a cluster that answers takes nothing, a command is tried now and then, as only that shows when it takes
+    /// some again; none is while it does not answer.
+    #[test]
+    fn one_is_tried() {
+        let shared = Arc::new(Shared::new(&settings()).expect("the settings are right"));
+        shared.divide(1);
+        let sender = KafkaSender(Arc::clone(&shared));
+        let is_sent = || sender.send(&command()).is_ok();
         assert!(is_sent() && is_sent());
         shared.refusing.store(true, Ordering::Relaxed);
         assert!(!is_sent());
