@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,8 @@ pub struct Stats {
     repeated: AtomicU64,
     failures: AtomicU64,
     lag_us: AtomicU64,
+    /// When the oldest command of the transaction in progress was requested; 0 if there is none.
+    oldest_us: AtomicI64,
 }
 
 impl Stats {
@@ -82,10 +84,22 @@ impl Stats {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// How long the oldest command of the last transaction had waited since it was requested, in
-    /// microseconds; 0 while nothing waits.
+    /// How long the oldest command of the transaction in progress has waited since it was requested, or that of the last one had,
+    /// in microseconds; 0 while nothing waits.
     pub fn lag_us(&self) -> u64 {
-        self.lag_us.load(Ordering::Relaxed)
+        match self.oldest_us.load(Ordering::Relaxed) {
+            0 => self.lag_us.load(Ordering::Relaxed),
+            oldest => since_us(oldest),
+        }
+    }
+
+    fn begin(&self, oldest: Option<i64>) {
+        self.oldest_us.store(oldest.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn end(&self, oldest: Option<i64>) {
+        self.lag_us.store(oldest.map_or(0, since_us), Ordering::Relaxed);
+        self.oldest_us.store(0, Ordering::Relaxed);
     }
 
     fn count(&self, changes: &Changes, dead: u64, repeated: u64) {
@@ -97,6 +111,10 @@ impl Stats {
         self.dead.fetch_add(dead, Ordering::Relaxed);
         self.repeated.fetch_add(repeated, Ordering::Relaxed);
     }
+}
+
+fn since_us(then: i64) -> u64 {
+    now_us().saturating_sub(then).max(0).unsigned_abs()
 }
 
 /// The stop flag: 0 while it runs.
@@ -220,7 +238,7 @@ impl<T: FnMut(Changes)> Work<T> {
                 }
             };
             if deliveries.is_empty() {
-                self.stats.lag_us.store(0, Ordering::Relaxed);
+                self.stats.end(None);
                 self.store.idle();
                 if self.stop.state() == DRAIN {
                     break;
@@ -242,11 +260,11 @@ impl<T: FnMut(Changes)> Work<T> {
     fn apply(&mut self, deliveries: &[Delivery]) -> bool {
         let requested = |delivery: &Delivery| Some(delivery.content.as_ref().ok()?.requested_us);
         let oldest = deliveries.iter().filter_map(requested).min();
+        self.stats.begin(oldest);
         loop {
-            let lag = oldest.map_or(0, |oldest| now_us().saturating_sub(oldest).max(0));
-            self.stats.lag_us.store(lag.unsigned_abs(), Ordering::Relaxed);
             match self.store.apply(self.source.name(), deliveries) {
                 Ok(applied) => {
+                    self.stats.end(oldest);
                     self.part.is_up();
                     self.pause = PAUSE[0];
                     self.stats.count(&applied.changes, applied.dead, applied.repeated);
@@ -312,5 +330,25 @@ impl<T: FnMut(Changes)> Work<T> {
         rate_limited!(WARN, error = %error, "{what}");
         thread::sleep(self.pause);
         self.pause = (self.pause * 2).min(PAUSE[1]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Purpose: while a store holds a transaction up, the lag grows: it showed how long the last one had waited, so nothing seemed
+    /// to be wrong.
+    #[test]
+    fn the_lag_of_a_transaction_that_hangs() {
+        const HOUR_US: i64 = 3_600_000_000;
+        let stats = Stats::default();
+        assert_eq!(stats.lag_us(), 0);
+        stats.begin(Some(now_us() - HOUR_US));
+        assert!(stats.lag_us() >= HOUR_US.unsigned_abs());
+        stats.end(Some(now_us() - 2 * HOUR_US));
+        assert!(stats.lag_us() >= 2 * HOUR_US.unsigned_abs());
+        stats.end(None);
+        assert_eq!(stats.lag_us(), 0);
     }
 }

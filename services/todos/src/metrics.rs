@@ -73,8 +73,8 @@ pub fn of_applier(metrics: &Metrics, stats: &Arc<Stats>) -> Result<(), MetricErr
     let help = "How often the queue or the store failed the applier, which tries again.";
     metrics.counter_fn("todos_apply_failures_total", help, &[], move || counted.failures())?;
     let counted = Arc::clone(stats);
-    let help =
-        "How long the oldest command of the last transaction had waited; 0 while nothing waits.";
+    let help = "How long the oldest command of the transaction in progress has waited, or that of the last one had; 0 while \
+                nothing waits.";
     metrics.gauge_fn("todos_apply_lag_seconds", help, &[], move || counted.lag_us() as f64 / 1e6)
 }
 
