@@ -186,7 +186,10 @@ fn with_postgres(
             "the queue is this instance's own: with several instances on this store, writes to one todo through different ones \
              may be applied in another order, or not find it yet; give --kafka-brokers, or send all writes to one instance"
         );
-        start(Box::new(queue.source()?), Box::new(postgres(url)?))?;
+        let mut store = postgres(url)?;
+        let stored = store.positions(queue.name())?;
+        queue.compare(stored.first().map(|(_, next)| *next))?;
+        start(Box::new(queue.source()?), Box::new(store))?;
         Arc::new(queue)
     };
     if let Some(applier) = &applier {

@@ -151,6 +151,44 @@ impl JournalQueue {
         Ok(JournalSource { inner, consumer, reader, given: applied, applied })
     }
 
+    /// Its name in the store's table of positions.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Logs which commands the store has lost that were applied to it, if it is only at `stored`: it was restored from a backup.
+    /// They are not applied again unasked, because the backup may have been restored to undo them.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn compare(&self, stored: Option<u64>) -> Result<(), QueueError> {
+        let (journal, committed) =
+            (&self.inner.journal, self.inner.applied.load(Ordering::Acquire));
+        let mut reader = journal.reader(stored.unwrap_or(0));
+        let mut commands = 0_u64;
+        while reader.next_offset() < committed {
+            match reader.next().map_err(|error| of(&error))? {
+                Item::Record(record) if record.offset < committed => {
+                    commands += u64::from(!record.body.is_empty());
+                }
+                Item::Skipped(_) => {}
+                Item::Record(_) | Item::End => break,
+            }
+        }
+        if commands > 0 {
+            tracing::warn!(
+                commands,
+                stored,
+                committed,
+                "the store has lost commands of this queue that were applied: it was restored from a backup, or is another one. To \
+                 apply these again, which the queue still has, stop this instance, remove {DIRECTORY}/consumer-{CONSUMER}.pos from \
+                 its --data, and start it; older changes of a todo may then replace newer ones"
+            );
+        }
+        Ok(())
+    }
+
     /// The size of its files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.inner.journal.stat().bytes

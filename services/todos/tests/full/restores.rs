@@ -78,6 +78,37 @@ impl Writer {
     }
 }
 
+/// Purpose: an instance whose store was restored says how many commands of its own queue are missing, and how to apply them
+/// again; done so, they are there, and none is applied twice. A start that finds nothing missing says nothing.
+#[test]
+fn commands_of_a_queue_that_are_missing() {
+    let url = schema("full_queue_breaks");
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let start = || instance_with(&url, data.path(), &[]);
+    let says = |instance: &Process| instance.log().contains("the store has lost commands");
+    let (first, mut writer) = (start(), Writer { count: 0 });
+    let mut all = BTreeMap::from([writer.create(&first)]);
+    back_up(&url);
+    all.extend([(); 3].map(|()| writer.create(&first)));
+    first.stop();
+    let second = start();
+    assert!(!says(&second), "{}", second.log());
+    second.stop();
+    restore(&url);
+    let third = start();
+    assert_eq!(shown(&third, "/todos").len(), 1);
+    let log = third.log();
+    assert!(says(&third) && log.contains("commands=3"), "{log}");
+    let position = "queue/consumer-applier.pos";
+    assert!(log.contains(position), "{log}");
+    third.stop();
+    std::fs::remove_file(data.path().join(position)).expect("it is there");
+    let fourth = start();
+    assert_eq!(shown(&fourth, "/todos").into_iter().collect::<BTreeMap<_, _>>(), all);
+    assert!(!says(&fourth), "{}", fourth.log());
+    assert_eq!(fourth.metric(r#"todos_commands_total{outcome="repeated"}"#), 1.0);
+}
+
 /// Purpose: after each of many restores both instances show what the store has, at every limit, from Redis or without it:
 /// what was applied before the backup and after the restore is there, and what the restore took away is shown by nobody,
 /// whatever was killed meanwhile.
