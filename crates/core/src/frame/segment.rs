@@ -55,7 +55,10 @@ impl fmt::Display for BadSegmentHeader {
         match self {
             BadSegmentHeader::Damaged => f.write_str("no intact segment header"),
             BadSegmentHeader::Version(version) => {
-                write!(f, "format version {version}; this program knows {VERSION}")
+                write!(
+                    f,
+                    "format version {version}; this program knows {VERSION}: run the version that wrote it"
+                )
             }
         }
     }

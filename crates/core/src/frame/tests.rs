@@ -200,7 +200,10 @@ fn another_version_is_named() {
     }
     let error = SegmentHeader::decode(&block).expect_err("it is of version 2");
     assert_eq!(error, BadSegmentHeader::Version(2));
-    assert_eq!(std::format!("{error}"), "format version 2; this program knows 1");
+    assert_eq!(
+        std::format!("{error}"),
+        "format version 2; this program knows 1: run the version that wrote it"
+    );
 }
 
 /// Purpose: a seal decodes to its input, and a walk treats it as a frame.

@@ -406,10 +406,10 @@ fn of(error: &Error) -> QueueError {
 fn explain(path: &Path, error: &Error) -> QueueError {
     let path = path.display();
     QueueError::new(match error.kind() {
-        // The error names the directory, the process and the remedy.
+        // These errors name the remedy.
         ErrorKind::InUse => format!("{error} (--data); each instance has its own"),
         ErrorKind::Full => format!("cannot write {path}: {error}; free some space"),
-        ErrorKind::Version => format!("{path}: {error}; run the version that wrote it"),
+        ErrorKind::Version => error.to_string(),
         _ => format!(
             "cannot use the queue in {path}: {error}; give --data a directory that this user can write"
         ),

@@ -24,6 +24,9 @@ use crate::queue::QueueError;
 const MESSAGES_MAX: u32 = 100_000;
 const KIBIBYTES_MAX: u32 = 64 * 1024;
 
+/// The remedy where no answer comes.
+const LOOK_AT_BROKERS: &str = "check KAFKA_BROKERS and that the brokers run";
+
 /// How long a message waits for others in its batch.
 const LINGER: Duration = Duration::from_millis(1);
 
@@ -115,7 +118,8 @@ impl Producer {
             Batches::UpTo(bytes) => config.set("batch.size", bytes.to_string()),
         };
         let (brokers, has_refused) = (settings.brokers.clone(), AtomicBool::new(false));
-        let context = Context { part, taken, brokers, batches, has_refused };
+        let ack_timeout = settings.ack_timeout;
+        let context = Context { part, taken, brokers, ack_timeout, batches, has_refused };
         let inner = config
             .create_with_context(context)
             .map_err(|error| QueueError::new(format!("Kafka at {}: {error}", settings.brokers)))?;
@@ -165,7 +169,7 @@ impl Producer {
     /// How many partitions the topic has, if a broker answers and has it.
     pub(super) fn probe(&self, topic: &str, wait: Duration) -> Result<u32, String> {
         let metadata = self.inner.client().fetch_metadata(Some(topic), wait);
-        let metadata = metadata.map_err(|error| error.to_string())?;
+        let metadata = metadata.map_err(|error| format!("{error}; {LOOK_AT_BROKERS}"))?;
         match metadata.topics().first().map(|topic| (topic.error(), topic.partitions().len())) {
             Some((None, partitions)) if partitions > 0 => {
                 u32::try_from(partitions).map_err(|error| error.to_string())
@@ -200,6 +204,7 @@ struct Context {
     part: Part,
     taken: Arc<Taken>,
     brokers: String,
+    ack_timeout: Duration,
     batches: Batches,
     has_refused: AtomicBool,
 }
@@ -234,7 +239,13 @@ impl Context {
     /// What the error means for a message that has so many bytes when it is alone in its batch.
     fn undelivered(&self, error: &KafkaError, bytes: impl FnOnce() -> usize) -> Undelivered {
         use RDKafkaErrorCode as Code;
-        let reason = format!("Kafka at {}: {error}", self.brokers);
+        let Context { brokers, ack_timeout, .. } = self;
+        let reason = match error.rdkafka_error_code() {
+            Some(Code::MessageTimedOut) => format!(
+                "Kafka at {brokers}: not acknowledged within {ack_timeout:?} (--ack-timeout); {LOOK_AT_BROKERS}"
+            ),
+            _ => format!("Kafka at {brokers}: {error}"),
+        };
         match error.rdkafka_error_code() {
             Some(Code::MessageSizeTooLarge | Code::MessageBatchTooLarge) => {
                 self.has_refused.store(true, Ordering::Relaxed);
@@ -284,6 +295,7 @@ mod tests {
             part: Part::new("queue"),
             taken: Arc::default(),
             brokers: "k:1".to_owned(),
+            ack_timeout: Duration::from_secs(5),
             batches,
             has_refused: AtomicBool::new(false),
         };
@@ -302,5 +314,8 @@ mod tests {
         assert_eq!((shared.taken.trouble(), shared.part.down()), (None, None));
         assert!(!is_too_large(&shared, RDKafkaErrorCode::NotEnoughReplicas, 5000));
         assert!(shared.taken.trouble().is_some() && shared.part.down().is_some());
+        let late = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
+        let late = shared.undelivered(&late, || 1).to_string();
+        assert!(late.contains("5s (--ack-timeout); check KAFKA_BROKERS"), "{late}");
     }
 }
