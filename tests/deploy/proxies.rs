@@ -1,7 +1,7 @@
 //! nginx and HAProxy: their own checkers, and each at work in front of two servers.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -287,6 +287,45 @@ fn haproxy_serves_while_nobody_is_ready() {
     assert!(is_out, "HAProxy does not ask");
     ask(&proxy, 50);
     assert!(servers.iter().all(|server| requests(server) > 0.0), "both live");
+}
+
+/// A server that reads requests and closes their connections, as one that is killed, and how many it has read.
+fn never_answers() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (address, read) = (listener.local_addr().expect("it is bound"), Arc::default());
+    let counted = Arc::<AtomicUsize>::clone(&read);
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let lines = BufReader::new(connection.expect("it was accepted")).lines();
+            let is_end = |line: &io::Result<String>| line.as_ref().is_ok_and(String::is_empty);
+            counted.fetch_add(
+                usize::from(lines.take(100).any(|line| is_end(&line))),
+                Ordering::Relaxed,
+            );
+        }
+    });
+    (address, read)
+}
+
+/// Purpose: a GET that an instance did not answer goes to another one, so that clients notice nothing of an instance that is killed;
+/// a POST does not, because it may have been done.
+#[test]
+fn haproxy_repeats_reads_only() {
+    if !is_here("haproxy") {
+        return;
+    }
+    let ((silent, read), server) = (never_answers(), server());
+    let proxy = Proxy::start("haproxy", &[silent.to_string(), server.address.to_string()]);
+    ask(&proxy, 20);
+    let reads = read.load(Ordering::Relaxed);
+    assert!(reads > 0, "all went to the other one");
+    let post = "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n";
+    let broken = (0..20)
+        .filter(|_| proxy.connect().try_ask(post).map_or(true, |answer| answer.status == 502))
+        .count();
+    assert!(broken > 0, "all went to the other one");
+    assert_eq!(read.load(Ordering::Relaxed) - reads, broken, "none is repeated");
+    assert_eq!(requests(&server), (20 + 20 - broken) as f64);
 }
 
 /// Purpose: what users copy out of the documentation is taken as it stands, by the versions that distributions have.
