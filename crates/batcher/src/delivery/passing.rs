@@ -158,7 +158,8 @@ impl Passing {
         }
         if self.is_single {
             // It was sent alone, so it is the refused record.
-            self.bury(index, settings, dead_letters, &format!("Kafka: {error}"))?;
+            let reason = not_taken(&settings.topic, &error);
+            self.bury(index, settings, dead_letters, &reason)?;
         }
         self.is_single = true;
         Err(End::Again)

@@ -399,7 +399,7 @@ impl Run {
             let is_refused = is_refused(&error);
             if session.is_single && is_refused {
                 // It was sent alone, so it is the refused record.
-                self.bury_number(number, &format!("Kafka: {error}"))?;
+                self.bury_number(number, &not_taken(&self.settings.topic, &error))?;
                 continue;
             }
             self.suspect(number, is_refused);

@@ -279,4 +279,17 @@ mod tests {
             assert_eq!(cause(code, 5000), (FailureKind::Unavailable, false));
         }
     }
+
+    /// Purpose: who reads why records are refused, or not answered, reads where to look.
+    #[test]
+    fn refusals_name_the_remedy() {
+        for (code, remedy) in [
+            (Code::InvalidTimestamp, "clock"),
+            (Code::MessageTimedOut, "check that the brokers run"),
+            (Code::TopicAuthorizationFailed, "topic t"),
+        ] {
+            let text = not_taken("t", &KafkaError::MessageProduction(code));
+            assert!(text.contains(remedy), "{text}");
+        }
+    }
 }

@@ -180,11 +180,18 @@ fn rights(topic: &str) -> String {
     )
 }
 
-/// Why Kafka has not taken a message for this topic, with a remedy if rights are missing.
+/// Why Kafka has not taken a message for this topic, with a remedy where there is one.
 pub(crate) fn not_taken(topic: &str, error: &KafkaError) -> String {
     match error.rdkafka_error_code() {
         Some(RDKafkaErrorCode::TopicAuthorizationFailed) => {
             format!("this client is not authorized to write to topic {topic}; {}", rights(topic))
+        }
+        Some(RDKafkaErrorCode::InvalidTimestamp) => format!(
+            "Kafka: {error}; compare this machine's clock with the brokers', and see the topic's \
+             message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+        ),
+        Some(RDKafkaErrorCode::MessageTimedOut) => {
+            format!("Kafka: {error}; check that the brokers run and can be reached")
         }
         _ => format!("Kafka: {error}"),
     }
