@@ -472,4 +472,20 @@ mod tests {
         assert_eq!((offset, journal.stat().segments), (2, 1), "one offset is left out");
         assert_eq!(second(&journal), 3);
     }
+
+    /// Purpose: a segment whose records are forgotten gets no more, also if the disk fails before it is emptied: the next one says
+    /// that it has none.
+    #[test]
+    fn a_forgotten_segment_is_left() {
+        let disk = Disk::new(1);
+        let (journal, mut committer, producer) = full_spool(&disk);
+        disk.set_faults(Faults { sync: 100, ..full(&disk) });
+        append(&producer, &mut committer, 2).expect_err("there is no room");
+        disk.set_faults(Faults::default());
+        append(&producer, &mut committer, 3).expect("there is room");
+        assert_eq!(second(&journal), 3);
+        drop((journal, committer));
+        let opened = Journal::open_idle(Arc::new(disk), Options::default());
+        assert_eq!(opened.expect("nobody has it").0.stat().records, 1);
+    }
 }

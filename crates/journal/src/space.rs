@@ -44,11 +44,12 @@ impl Committer {
         self.previous = Some(Previous { sequence: segment.sequence, end: segment.end });
         // Otherwise the records would look lost until the seal is written.
         let raised = self.retention.raise_floor(&*self.storage, self.log.begins_at());
-        let file = raised.and_then(|()| match self.active.take() {
+        // Whatever became of that, nothing more is written to it: its records are forgotten.
+        let file = match self.active.take() {
             Some(active) => Ok(active.file),
             None => self.storage.open(&segment.name),
-        });
-        if file.and_then(|file| empty(file, &segment)).is_err() {
+        };
+        if raised.and(file).and_then(|file| empty(file, &segment)).is_err() {
             // Retried the next time room is needed.
             self.emptying = Some(segment);
             return false;
