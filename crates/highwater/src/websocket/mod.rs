@@ -34,6 +34,7 @@
 //! | closes with 1008 | a message that has begun does not go on, or comes at less than 240 B/s | [`message_timeout`](WebSocketUpgrade::message_timeout), 60 s |
 //! | closes with 1009 | a message or a frame is too large | [`message_max`](WebSocketUpgrade::message_max), [`frame_max`](WebSocketUpgrade::frame_max), 1 MiB |
 //! | closes with 1011 | the handler has panicked, or returned an error | |
+//! | closes with 1013 | the server has no memory left for messages | `body-memory-max` |
 //! | stops reading | the handler has too much to do | [`receive_buffer_max`](WebSocketUpgrade::receive_buffer_max), 64 KiB |
 //! | makes senders wait | the client reads too slowly | [`send_buffer_max`](WebSocketUpgrade::send_buffer_max), 64 KiB |
 //! | resets | the client takes nothing at all | `write-timeout`, 30 s |
@@ -48,6 +49,7 @@ mod broadcast;
 pub(crate) mod deflate;
 mod driver;
 mod handler;
+mod inbox;
 mod message;
 mod options;
 mod shared;

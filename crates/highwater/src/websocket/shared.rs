@@ -8,7 +8,6 @@
 //! A lock is held for the time of one step, never while application code runs, and is hardly ever contended: the driver and
 //! most handles are on one thread. While the driver runs, sent messages are taken right after it, and wake no task.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -19,21 +18,13 @@ use tokio::time::Instant as TokioInstant;
 
 #[cfg(feature = "websocket-deflate")]
 use super::deflate::{Deflater, Inflater, compressed_header};
+use super::inbox::Inbox;
 use super::message::{Frame, Message};
 use super::options::Options;
 use crate::app::{BodySender, Closed};
 
 /// Content up to this size is copied behind the header of its frame; what is larger is shared. As for bodies.
 const COPY_MAX: usize = 8 * 1024;
-
-/// Room for messages that an empty inbox keeps, so that idle connections have little memory.
-const INBOX_KEPT: usize = 4;
-
-/// The most messages that a new inbox has room for.
-const INBOX_FIRST: usize = 32;
-
-/// What a message that waits counts besides its content.
-const MESSAGE_COST: usize = size_of::<Message>();
 
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -64,11 +55,8 @@ pub(super) struct State {
     pub(super) session: Session,
     /// When the session's clock began.
     epoch: TokioInstant,
-    /// Messages that wait, and what each of them counts.
-    inbox: VecDeque<(Message, usize)>,
-    /// What they count together.
-    inbox_size: usize,
-    inbox_size_max: usize,
+    /// Messages that wait.
+    inbox: Inbox,
     /// The application has taken a message, and has not asked for the next one: it may still answer.
     is_answering: bool,
     /// The client has finished sending, or is gone.
@@ -105,9 +93,7 @@ impl Shared {
         let state = State {
             session,
             epoch: TokioInstant::now(),
-            inbox: VecDeque::new(),
-            inbox_size: 0,
-            inbox_size_max: options.receive_buffer_max.max(1),
+            inbox: Inbox::new(options.receive_buffer_max),
             is_answering: false,
             is_eof: false,
             outgoing: None,
@@ -136,12 +122,8 @@ impl Shared {
     /// The next message; `None` once the end has begun.
     pub(super) fn poll_recv(&self, context: &Context<'_>) -> Poll<Option<Message>> {
         let mut state = self.lock();
-        if let Some((message, cost)) = state.inbox.pop_front() {
-            let was_full = state.is_inbox_full();
-            state.inbox_size -= cost;
-            if state.inbox.is_empty() && state.inbox.capacity() > INBOX_KEPT {
-                state.inbox = VecDeque::new();
-            }
+        let was_full = state.is_inbox_full();
+        if let Some(message) = state.inbox.pop() {
             state.is_answering = true;
             if was_full && !state.is_inbox_full() {
                 state.wake_driver();
@@ -278,7 +260,7 @@ impl State {
     }
 
     pub(super) fn is_inbox_full(&self) -> bool {
-        self.inbox_size >= self.inbox_size_max
+        self.inbox.is_full()
     }
 
     pub(super) fn is_output_full(&self) -> bool {
@@ -383,9 +365,8 @@ impl State {
         }
     }
 
-    /// Takes the messages in `input`, as far as the inbox has room. They are dropped if nobody receives.
-    ///
-    /// A message is a part of its buffer, and keeps all of it: so it also counts the control frames around it.
+    /// Takes the messages in `input`, as far as the inbox has room. They are dropped if nobody receives. They also count the
+    /// control frames around them.
     pub(super) fn take_in(&mut self, input: &mut BytesMut, now: Instant) -> u64 {
         let mut received = 0;
         let mut left = input.len();
@@ -400,21 +381,12 @@ impl State {
             received += 1;
             if self.receivers > 0 {
                 let message = Message::received(message.kind, message.bytes);
-                let cost = message.len().max(left - input.len()) + MESSAGE_COST;
-                if self.inbox.capacity() == 0 {
-                    // One allocation if all are as long as the first.
-                    self.inbox.reserve((left / (left - input.len()).max(1)).clamp(1, INBOX_FIRST));
-                }
-                self.inbox_size += cost;
-                self.inbox.push_back((message, cost));
+                self.inbox.push(message, left - input.len(), left);
                 left = input.len();
             }
         }
-        if received > 0
-            && let Some((_, cost)) = self.inbox.back_mut()
-        {
-            *cost += left - input.len();
-            self.inbox_size += left - input.len();
+        if received > 0 {
+            self.inbox.charge(left - input.len());
         }
         self.send_control();
         received
@@ -423,7 +395,7 @@ impl State {
     /// Bytes that messages hold which are not received yet, or have more to come.
     #[inline]
     pub(super) fn held(&self) -> usize {
-        self.session.held() + self.inbox_size
+        self.session.held() + self.inbox.size()
     }
 
     /// There is no memory for more messages: the connection ends with 1013. Those that wait can be received.
@@ -434,8 +406,7 @@ impl State {
 
     /// Nobody receives any more.
     pub(super) fn drop_inbox(&mut self) {
-        self.inbox = VecDeque::new();
-        self.inbox_size = 0;
+        self.inbox.clear();
         self.is_answering = false;
     }
 
@@ -508,7 +479,7 @@ mod tests {
                 let taken = shared.poll_recv(&Context::from_waker(Waker::noop()));
                 assert!(matches!(taken, Poll::Ready(Some(_))));
             }
-            assert_eq!(shared.lock().inbox_size, 0);
+            assert_eq!(shared.lock().inbox.size(), 0);
         }
     }
 }
