@@ -151,7 +151,7 @@ impl Error {
     /// ```
     #[cfg(feature = "json")]
     #[must_use]
-    pub fn with_details(mut self, details: &(impl serde::Serialize + ?Sized)) -> Self {
+    pub fn with_details(mut self, details: &(impl serde_core::Serialize + ?Sized)) -> Self {
         match serde_json::to_string(details) {
             Ok(details) => {
                 self.0.details = Some(details.into());

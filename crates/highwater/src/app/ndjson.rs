@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use serde::Serialize;
+use serde_core::Serialize;
 
 use super::body::{Body, BoxError};
 use super::into_response::IntoResponse;

@@ -1,7 +1,7 @@
 //! Errors in the shape of RFC 9457.
 
 use http::StatusCode;
-use serde::Serialize;
+use serde_core::ser::{Serialize, SerializeStruct, Serializer};
 use serde_json::Value;
 
 use super::error::{Error, phrase};
@@ -25,7 +25,7 @@ use super::response::Response;
 ///
 /// `type` is absent, which means `about:blank`: then `title` is the status's phrase, and the error's own code is the extension
 /// `code`. [Details](Error::details) are the extension `errors`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Problem {
     /// The status's phrase.
@@ -36,8 +36,7 @@ pub struct Problem {
     pub detail: String,
     /// The error's short name.
     pub code: &'static str,
-    /// Data for programs, such as all invalid fields.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Data for programs, such as all invalid fields. Left out if there is none.
     pub errors: Option<Value>,
 }
 
@@ -52,6 +51,23 @@ impl Problem {
             code: error.code(),
             errors: error.details().and_then(|details| details.parse().ok()),
         }
+    }
+}
+
+// By hand, like the few others of this crate: what derives it would have to be compiled before this crate could be.
+impl Serialize for Problem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Problem { title, status, detail, code, errors } = self;
+        let mut fields =
+            serializer.serialize_struct("Problem", 4 + usize::from(errors.is_some()))?;
+        fields.serialize_field("title", title)?;
+        fields.serialize_field("status", status)?;
+        fields.serialize_field("detail", detail)?;
+        fields.serialize_field("code", code)?;
+        if let Some(errors) = errors {
+            fields.serialize_field("errors", errors)?;
+        }
+        fields.end()
     }
 }
 

@@ -35,7 +35,7 @@ impl Event {
     /// # Errors
     /// 500 if `value` cannot be serialized.
     #[cfg(feature = "json")]
-    pub fn json(value: &(impl serde::Serialize + ?Sized)) -> Result<Event, Error> {
+    pub fn json(value: &(impl serde_core::Serialize + ?Sized)) -> Result<Event, Error> {
         serde_json::to_string(value).map(Event::data).map_err(Error::internal)
     }
 

@@ -244,7 +244,7 @@ macro_rules! requests_with_body {
         /// As [`RequestBuilder::json`] and [`RequestBuilder::send`].
         #[cfg(feature = "json")]
         #[track_caller]
-        pub fn $json(&self, target: &str, value: &impl serde::Serialize) -> Response {
+        pub fn $json(&self, target: &str, value: &impl serde_core::Serialize) -> Response {
             self.request(Method::$method, target).json(value).send()
         }
     )*};

@@ -66,7 +66,7 @@ impl<'c> RequestBuilder<'c> {
     /// If it cannot be serialized.
     #[cfg(feature = "json")]
     #[track_caller]
-    pub fn json(mut self, value: &impl serde::Serialize) -> Self {
+    pub fn json(mut self, value: &impl serde_core::Serialize) -> Self {
         let json = HeaderValue::from_static("application/json");
         self.headers.entry(http::header::CONTENT_TYPE).or_insert(json);
         match serde_json::to_vec(value) {

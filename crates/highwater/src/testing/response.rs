@@ -59,7 +59,7 @@ impl Response {
     /// If it does not have that form, with the content.
     #[cfg(feature = "json")]
     #[track_caller]
-    pub fn json<T: serde::de::DeserializeOwned>(&self) -> T {
+    pub fn json<T: serde_core::de::DeserializeOwned>(&self) -> T {
         match serde_json::from_slice(&self.body) {
             Ok(value) => value,
             Err(error) => panic!("{error} in {}", self.body.escape_ascii()),

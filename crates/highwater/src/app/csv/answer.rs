@@ -141,7 +141,7 @@ impl<S> Pieces<S> {
 impl<S, T> Pieces<S>
 where
     S: Stream<Item = Result<T, BoxError>>,
-    T: serde::Serialize,
+    T: serde_core::Serialize,
 {
     /// Encodes rows until there are enough for a piece, or no more for now.
     fn encode(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -197,7 +197,7 @@ fn has_two_rows(written: &[u8]) -> bool {
 impl<S, T> Stream for Pieces<S>
 where
     S: Stream<Item = Result<T, BoxError>>,
-    T: serde::Serialize,
+    T: serde_core::Serialize,
 {
     type Item = Result<Bytes, BoxError>;
 

@@ -2,7 +2,7 @@
 
 use ::csv::{ErrorKind, Reader, ReaderBuilder, StringRecord};
 use http::StatusCode;
-use serde::de::DeserializeOwned;
+use serde_core::de::DeserializeOwned;
 
 use super::Csv;
 use crate::app::error::Error;

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use serde::Serialize;
+use serde_core::Serialize;
 
 use crate::app::body::BoxError;
 

@@ -6,9 +6,9 @@
 use std::borrow::Cow;
 
 use highwater_core::percent::percent_decode;
-use serde::Deserializer;
-use serde::de::value::SeqDeserializer;
-use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
+use serde_core::Deserializer;
+use serde_core::de::value::SeqDeserializer;
+use serde_core::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 
 use super::body::{has_body, whole};
 use super::text::{Failure, Text};
@@ -202,7 +202,7 @@ impl<'de> Deserializer<'de> for Pairs<'_, '_> {
         visitor.visit_seq(SeqDeserializer::new(pairs.map(AsTuple)))
     }
 
-    serde::forward_to_deserialize_any! {
+    serde_core::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
         unit_struct tuple tuple_struct map struct enum identifier ignored_any
     }
@@ -227,7 +227,7 @@ impl<'de> Deserializer<'de> for AsTuple<'_> {
         visitor.visit_seq(SeqDeserializer::new([name, self.0].into_iter()))
     }
 
-    serde::forward_to_deserialize_any! {
+    serde_core::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
         unit unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier
         ignored_any
@@ -350,7 +350,7 @@ impl<'de> Deserializer<'de> for Group<'_, '_> {
         visitor.visit_unit()
     }
 
-    serde::forward_to_deserialize_any! {
+    serde_core::forward_to_deserialize_any! {
         unit unit_struct tuple_struct map struct
     }
 }

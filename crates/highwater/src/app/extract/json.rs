@@ -1,7 +1,7 @@
 //! JSON, in and out.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde_core::Serialize;
+use serde_core::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use super::body::{has_body, whole};

@@ -1,8 +1,8 @@
 //! The path's parameters, deserialized: one value, a tuple in the order of the pattern, or a struct
 //! by name.
 
-use serde::Deserializer;
-use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
+use serde_core::Deserializer;
+use serde_core::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 
 use super::path_shape::PathCheck;
 use super::text::{Failure, Text};
@@ -216,7 +216,7 @@ impl<'de> Deserializer<'de> for Parameters<'_> {
         visitor.visit_unit()
     }
 
-    serde::forward_to_deserialize_any! {
+    serde_core::forward_to_deserialize_any! {
         <V: Visitor<'de>>
         unit unit_struct
     }

@@ -7,8 +7,8 @@
 
 use std::fmt::Display;
 
-use serde::Deserializer;
-use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
+use serde_core::Deserializer;
+use serde_core::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 
 use crate::app::guard::guarded;
 
@@ -232,7 +232,7 @@ impl<'de> Deserializer<'de> for MadeUp {
         visitor.visit_newtype_struct(self)
     }
 
-    serde::forward_to_deserialize_any! {
+    serde_core::forward_to_deserialize_any! {
         str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct enum identifier
         ignored_any
     }

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use serde::Deserializer;
-use serde::de::{self, IntoDeserializer, Visitor};
+use serde_core::Deserializer;
+use serde_core::de::{self, IntoDeserializer, Visitor};
 
 /// Why something was not deserialized.
 #[derive(Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl<'de> Deserializer<'de> for Text<'_> {
         visitor.visit_unit()
     }
 
-    serde::forward_to_deserialize_any! {
+    serde_core::forward_to_deserialize_any! {
         str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier
     }
 }

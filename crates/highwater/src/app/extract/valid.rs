@@ -1,7 +1,7 @@
 //! Values that are checked before a handler gets them.
 
 use garde::Validate;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{BodyUse, Form, FromRequest, Json, Path, Query, Requirements};
 use crate::app::error::Error;
@@ -104,23 +104,16 @@ where
     }
 }
 
-/// A field that breaks a rule.
-#[derive(Serialize)]
-struct FieldError {
-    field: String,
-    message: String,
-}
-
 #[cold]
 fn refuse(report: &garde::Report) -> Error {
-    let errors = report.iter().take(FIELD_ERRORS_MAX).map(|(path, error)| FieldError {
-        field: path.to_string(),
-        message: error.message().to_owned(),
-    });
-    let mut errors: Vec<_> = errors.collect();
-    errors.sort_by(|one, other| one.field.cmp(&other.field)); // The rule's order is that of a map.
-    let fields = errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>().join(", ");
+    let errors = report.iter().take(FIELD_ERRORS_MAX);
+    let mut errors: Vec<_> =
+        errors.map(|(path, error)| (path.to_string(), error.message())).collect();
+    errors.sort_by(|(one, _), (other, _)| one.cmp(other)); // The rule's order is that of a map.
+    let fields = errors.iter().map(|(field, _)| field.as_str()).collect::<Vec<_>>().join(", ");
+    let details =
+        errors.iter().map(|(field, message)| json!({ "field": field, "message": message }));
     Error::unprocessable(format!("these fields are not valid: {fields}"))
         .with_code("validation_failed")
-        .with_details(&errors)
+        .with_details(&details.collect::<Value>())
 }

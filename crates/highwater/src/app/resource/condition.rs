@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use http::StatusCode;
-use serde::Serialize;
+use serde_core::Serialize;
 
 use crate::app::error::Error;
 use crate::app::extract::Preconditions;

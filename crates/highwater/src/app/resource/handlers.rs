@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use serde::Serialize;
+use serde_core::Serialize;
 
 use super::condition::{Expected, no_such_item};
 use super::id::{Id, path_of};

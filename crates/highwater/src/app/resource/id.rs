@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use serde::de::DeserializeOwned;
+use serde_core::de::DeserializeOwned;
 
 /// A type that can name an item of a [`Resource`](super::Resource): numbers, text, and types of your own that are read from one
 /// segment of a path (serde) and written into one (`Display`).

@@ -101,7 +101,7 @@ mod settings;
 
 use std::future::Future;
 
-use serde::Serialize;
+use serde_core::Serialize;
 
 use super::error::Error;
 use super::extract::FromRequest;

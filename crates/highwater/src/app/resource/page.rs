@@ -1,6 +1,10 @@
 //! The requested page of a list, and its answer.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde_core::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_core::ser::{Serialize, SerializeStruct, Serializer};
+use serde_json::json;
 
 use super::settings::Settings;
 use crate::app::Json;
@@ -71,10 +75,38 @@ pub(super) struct Asked {
     preconditions: Preconditions,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default)]
 struct Wanted {
     page: Option<u32>,
     per_page: Option<u32>,
+}
+
+impl<'de> Deserialize<'de> for Wanted {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_struct("Wanted", &["page", "per_page"], WantedVisitor)
+    }
+}
+
+struct WantedVisitor;
+
+impl<'de> Visitor<'de> for WantedVisitor {
+    type Value = Wanted;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the number and the size of a page")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<Wanted, A::Error> {
+        let mut wanted = Wanted::default();
+        while let Some(name) = pairs.next_key::<String>()? {
+            match name.as_str() {
+                "page" => wanted.page = pairs.next_value()?,
+                "per_page" => wanted.per_page = pairs.next_value()?,
+                _ => drop(pairs.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(wanted)
+    }
 }
 
 impl FromRequest for Asked {
@@ -106,7 +138,7 @@ impl Asked {
         let (field, message) = problem;
         Err(Error::unprocessable(format!("{field}: {message}"))
             .with_code("validation_failed")
-            .with_details(&[FieldError { field, message }]))
+            .with_details(&json!([{ "field": field, "message": message }])))
     }
 
     /// Answers with a page.
@@ -173,19 +205,27 @@ impl Asked {
     }
 }
 
-#[derive(Serialize)]
-struct FieldError {
-    field: &'static str,
-    message: String,
-}
-
-#[derive(Serialize)]
 struct Envelope<'a, T> {
     items: &'a [T],
     page: u32,
     per_page: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Left out if it is not known.
     total: Option<u64>,
+}
+
+impl<T: Serialize> Serialize for Envelope<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Envelope { items, page, per_page, total } = self;
+        let mut fields =
+            serializer.serialize_struct("Envelope", 3 + usize::from(total.is_some()))?;
+        fields.serialize_field("items", items)?;
+        fields.serialize_field("page", page)?;
+        fields.serialize_field("per_page", per_page)?;
+        if let Some(total) = total {
+            fields.serialize_field("total", total)?;
+        }
+        fields.end()
+    }
 }
 
 /// Answers a read whose conditions were judged.

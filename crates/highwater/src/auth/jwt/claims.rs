@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
+use serde_core::de::DeserializeOwned;
 
 use super::token::Verified;
 use crate::app::{Error, FromRequest, Request};

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
-use serde::Serialize;
+use serde_core::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::provider::install;
 
@@ -153,11 +153,21 @@ fn value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
 }
 
 /// What is written. Whole seconds, without even `.0`: some libraries accept nothing else.
-#[derive(Serialize)]
 struct Issued<'a> {
     sub: &'a str,
     iat: u64,
     exp: u64,
+}
+
+impl Serialize for Issued<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Issued { sub, iat, exp } = self;
+        let mut fields = serializer.serialize_struct("Issued", 3)?;
+        fields.serialize_field("sub", sub)?;
+        fields.serialize_field("iat", iat)?;
+        fields.serialize_field("exp", exp)?;
+        fields.end()
+    }
 }
 
 /// A token for `subject`, signed with a secret (HS256) and valid from `now` for `life`. Its times are whole seconds, and it is
