@@ -12,7 +12,9 @@ extern crate alloc;
 extern crate std;
 
 pub mod driver;
+#[cfg(feature = "frame")]
 pub mod frame;
+#[cfg(feature = "histogram")]
 pub mod histogram;
 pub mod http;
 pub mod http1;

@@ -13,6 +13,7 @@
 //! closed.
 
 mod body;
+#[cfg(feature = "client")]
 pub mod client;
 mod connection;
 mod deadline;

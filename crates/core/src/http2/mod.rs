@@ -12,6 +12,7 @@
 //! by their sizes.
 
 mod block;
+#[cfg(feature = "client")]
 pub mod client;
 mod decode;
 pub mod encode;
