@@ -206,31 +206,7 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
     /// A worker over `driver`, which accepts from now on. `inbox` must wake that driver; `pool` runs the
     /// blocking handlers.
     pub(crate) fn new(driver: D, config: WorkerConfig, inbox: Arc<Inbox>, pool: Pool) -> Self {
-        let turn = Turn::new(driver.clock());
-        let (now, today) = (turn.now, turn.clock.unix_time());
-        let unmatched = u16::try_from(config.app.endpoints().len()).unwrap_or(u16::MAX);
-        let parts = Parts {
-            metrics: config.metrics,
-            turn,
-            admission: WorkerAdmission::new(config.gate, config.terms, now),
-            tasks: Tasks::new(inbox, pool),
-            encoder: Encoder::new(config.limits, now, today),
-            body_memory: config.body_memory,
-            clients: Clients::behind(config.proxies),
-            per_client: config.per_client,
-            context: None,
-            unmatched,
-        };
-        let state = WorkerState {
-            app: config.app,
-            connections: Connections::default(),
-            parsing: Parsing::default(),
-            parts,
-            acceptor: Acceptor::new(config.connections_max, config.listeners),
-            agenda: Agenda::new(now),
-            eviction_policy: config.eviction_policy,
-            hook_due: Instant::MAX,
-        };
+        let state = WorkerState::new(Turn::new(driver.clock()), config, inbox, pool);
         let mut worker = Worker { driver, state };
         worker.flush_accepting();
         worker
@@ -388,5 +364,34 @@ impl<D: Driver, P: Protocol> Worker<D, P> {
             }
         }
         state.parts.admission.end_queue();
+    }
+}
+
+impl<C: Clock, P: Protocol> WorkerState<C, P> {
+    fn new(turn: Turn<C>, config: WorkerConfig, inbox: Arc<Inbox>, pool: Pool) -> Self {
+        let (now, today) = (turn.now, turn.clock.unix_time());
+        let unmatched = u16::try_from(config.app.endpoints().len()).unwrap_or(u16::MAX);
+        let parts = Parts {
+            metrics: config.metrics,
+            turn,
+            admission: WorkerAdmission::new(config.gate, config.terms, now),
+            tasks: Tasks::new(inbox, pool),
+            encoder: Encoder::new(config.limits, now, today),
+            body_memory: config.body_memory,
+            clients: Clients::behind(config.proxies),
+            per_client: config.per_client,
+            context: None,
+            unmatched,
+        };
+        WorkerState {
+            app: config.app,
+            connections: Connections::default(),
+            parsing: Parsing::default(),
+            parts,
+            acceptor: Acceptor::new(config.connections_max, config.listeners),
+            agenda: Agenda::new(now),
+            eviction_policy: config.eviction_policy,
+            hook_due: Instant::MAX,
+        }
     }
 }
