@@ -238,7 +238,7 @@ fn valid() -> impl Strategy<Value = Valid> {
         "[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}",
     ]
     .prop_filter("needs another target", |method| method != "CONNECT");
-    let target = "(http://[a-z0-9.-]{1,9}(:[0-9]{0,5})?)?/[a-z0-9._~!$&'()*+,;=:@%/-]{0,40}(\\?[ -~&&[^ #]]{0,20})?";
+    let target = "(http://[a-z0-9.-]{1,9}(:([0-9]{0,4}|[0-5][0-9]{4}|65535))?)?/[a-z0-9._~!$&'()*+,;=:@%/-]{0,40}(\\?[ -~&&[^ #]]{0,20})?";
     // A name that begins with X means nothing to the engine.
     let name = "X[!#$%&'*+.^_`|~0-9A-Za-z-]{0,20}";
     let value = "([!-~]([ \t!-~]{0,30}[!-~])?)?";
