@@ -193,6 +193,9 @@ pub(crate) struct StepRow {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) max_us: f64,
+    /// Its own answers in time per second, at moments, if another step runs beside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) points: Vec<[f64; 2]>,
 }
 
 fn whole() -> f64 {

@@ -151,14 +151,18 @@ fn half_of(step: &StepRow) -> (f64, f64) {
     (f64::midpoint(step.begin_s, step.end_s), step.end_s - CUT_S)
 }
 
-fn goodput_of(row: &Overload) -> &[[f64; 2]] {
-    row.series.get(GOODPUT).map_or(&[], Vec::as_slice)
+/// The step's own points; those of the cell if no step runs beside it.
+fn goodput_of<'a>(row: &'a Overload, step: &'a StepRow) -> &'a [[f64; 2]] {
+    match &step.points[..] {
+        [] => row.series.get(GOODPUT).map_or(&[], Vec::as_slice),
+        own => own,
+    }
 }
 
 /// Mean goodput in the second half of a step.
 fn settled(row: &Overload, step: &StepRow) -> Option<f64> {
     let (half, end) = half_of(step);
-    let values = law::within(goodput_of(row), half, end);
+    let values = law::within(goodput_of(row, step), half, end);
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
@@ -202,12 +206,12 @@ fn of_step(record: &Record, cell: &Cell, index: usize) -> Vec<StepVerdict> {
             };
             let known = |values: Vec<Option<f64>>| values.into_iter().flatten().collect::<Vec<_>>();
             let after = each(&|row, step| {
-                let goodput = law::smoothed(goodput_of(row), WINDOW_S);
+                let goodput = law::smoothed(goodput_of(row, step), WINDOW_S);
                 law::converged_after(&goodput, step.begin_s, step.end_s - CUT_S, target)
             });
             let swing = each(&|row, step| {
                 let (half, end) = half_of(step);
-                law::swing(law::within(&law::smoothed(goodput_of(row), WINDOW_S), half, end))
+                law::swing(law::within(&law::smoothed(goodput_of(row, step), WINDOW_S), half, end))
             });
             let goodput = middle(&server.name);
             let sent = rows.iter().map(|(_, step)| step.sent).sum();

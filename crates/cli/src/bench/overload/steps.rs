@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::super::metrics::{Series, Watch};
-use super::super::plan::Step;
+use super::super::plan::{Cell, Plan, Step};
 use super::super::reader::{Reader, rounded};
 use super::super::record::{Measured, Overload, StepRow};
 use super::super::sending::{POINT, Sending};
@@ -59,7 +59,11 @@ pub(super) fn measure(
     let mut points = Vec::new();
     for ((step, done), index) in cell.steps.iter().zip(done).zip(0..) {
         let name = name_of(step, index);
-        row.steps.push(of_step(name, &done, &mut row.bottlenecks));
+        let mut of_step = of_step(name, &done, &mut row.bottlenecks);
+        if has_neighbour(cell, task.plan, index) {
+            of_step.points = points_of(&done);
+        }
+        row.steps.push(of_step);
         points.extend(points_of(&done));
         outcomes.push(done.outcome);
     }
@@ -77,6 +81,14 @@ pub(super) fn measure(
 
 fn name_of(step: &Step, index: usize) -> String {
     if step.name.is_empty() { format!("step {}", index + 1) } else { step.name.clone() }
+}
+
+/// Whether another step runs beside this one, so that the points of the cell are not those of this step alone.
+fn has_neighbour(cell: &Cell, plan: &Plan, index: usize) -> bool {
+    let span = |index: usize| (cell.steps[index].at.0, cell.end_of(index, plan).0);
+    let (begin, end) = span(index);
+    let mut others = (0..cell.steps.len()).filter(|&other| other != index).map(span);
+    others.any(|(from, to)| from < end && begin < to)
 }
 
 /// The number of requests that could be answered, and how many of them were not.
@@ -162,6 +174,7 @@ fn of_step(name: String, done: &Done, bottlenecks: &mut Vec<String>) -> StepRow 
         p50_us: latency(0.5),
         p99_us: latency(0.99),
         max_us: latency(1.0),
+        points: Vec::new(),
     }
 }
 

@@ -134,6 +134,17 @@ fn course(server: &str, round: u32, goodput: &[f64], needed: &[f64]) -> Row {
     row(server, "course", round, overload)
 }
 
+/// Purpose: where two steps run beside each other, the goodput of each is its own: once it was the mean of both, and a flood of
+/// handshakes seemed to take a third of the answers from established connections that lost none.
+#[test]
+fn steps_beside_each_other() {
+    let mut both = course("gate", 0, &[300.0; 20], &[]);
+    let row = both.measured.as_mut().and_then(|row| row.overload.as_mut()).expect("its figures");
+    row.steps[0].points = (1..=20).map(|at| [f64::from(at) / 10.0, 450.0]).collect();
+    let steps = derive::steps(&record(vec![both]));
+    assert_eq!(steps[0].goodput_per_s, Some(450.0));
+}
+
 /// Purpose: the mark is the best of the servers that the cell names; how soon another is as good is that of its slowest
 /// round, and never if one round never is.
 #[test]
