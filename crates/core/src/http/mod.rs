@@ -25,6 +25,7 @@ mod owned;
 mod reject;
 mod reply;
 pub(crate) mod runs;
+mod status;
 pub(crate) mod syntax;
 mod trailers;
 mod version;
@@ -37,6 +38,7 @@ pub use method::Method;
 pub use owned::OwnedHead;
 pub use reject::Reject;
 pub use reply::{FieldWriter, LengthMismatch, Payload, PreparedFields};
+pub use status::reason;
 pub use version::Version;
 
 pub(crate) use collected::Collected;

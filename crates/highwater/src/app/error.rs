@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
-use highwater_core::http::Reject;
+use highwater_core::http::{Reject, reason};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::body::BodyError;
@@ -234,12 +234,12 @@ impl Error {
     }
 }
 
-/// The phrase of a status in RFC 9110, which the status line has as well. The crate `http` has some of older specifications.
+/// The phrase of a status that the status line has; of one that has none there, the phrase of the crate `http`, some of which
+/// are of older specifications.
 pub(in crate::app) fn phrase(status: StatusCode) -> Option<&'static str> {
-    match status {
-        StatusCode::PAYLOAD_TOO_LARGE => Some("Content Too Large"),
-        StatusCode::UNPROCESSABLE_ENTITY => Some("Unprocessable Content"),
-        _ => status.canonical_reason(),
+    match reason(status.as_u16()) {
+        "" => status.canonical_reason(),
+        phrase => Some(phrase),
     }
 }
 
