@@ -1,5 +1,7 @@
 //! The fallback of a nested router, where an outer router has a route for everything.
 
+use highwater_core::route::{InsertErrorKind, Router};
+
 use super::Build;
 use crate::app::path_routes::PathRoutes;
 
@@ -12,10 +14,16 @@ impl Build {
             if !self.paths.iter().any(|path| takes_all(&path.pattern, &prefix)) {
                 continue;
             }
+            let mut known = Router::new();
+            for path in &self.paths {
+                let _ = known.insert(&path.pattern, ()); // One that is wrong is reported with the others.
+            }
             for end in ["", "/", "/{*rest}"] {
                 let pattern = format!("{prefix}{end}");
-                let shape = shape(&pattern);
-                if !self.paths.iter().any(|path| self::shape(&path.pattern) == shape) {
+                let has_route = known
+                    .insert(&pattern, ())
+                    .is_err_and(|error| matches!(error.kind(), InsertErrorKind::Conflict { .. }));
+                if !has_route {
                     let any = Some(endpoint);
                     self.paths.push(PathRoutes { pattern, scope, by_method: Vec::new(), any });
                 }
@@ -30,14 +38,4 @@ fn takes_all(pattern: &str, prefix: &str) -> bool {
     let is_like = |(a, b): (&str, &str)| a == b || a.contains('{') || b.contains('{');
     outer.split('/').count() < prefix.split('/').count()
         && outer.split('/').zip(prefix.split('/')).all(is_like)
-}
-
-/// A pattern without the names of its parameters: two patterns of one shape match the same paths.
-fn shape(pattern: &str) -> String {
-    let mut is_name = false;
-    let in_shape = |letter: &char| {
-        is_name = is_name && *letter != '}' || *letter == '{';
-        !is_name || matches!(letter, '{' | '*')
-    };
-    pattern.chars().filter(in_shape).collect()
 }
