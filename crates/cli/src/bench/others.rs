@@ -1,12 +1,12 @@
 //! Which other processes used the CPUs while a row was measured?
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::plan::Cpus;
-use super::tree::{self, Processes};
+use super::tree::{self, Processes, Used};
 
 /// Names that a row keeps, and a message shows.
 const NAMES_MAX: usize = 3;
@@ -25,26 +25,19 @@ pub(super) struct Other {
     pub(super) busy: f64,
 }
 
-/// The processes that used most CPU between two scans, `seconds` apart, without `ours` and their descendants.
-pub(super) fn between(
-    earlier: &Processes,
-    later: &Processes,
-    ours: &BTreeSet<u32>,
-    seconds: f64,
-) -> Vec<Other> {
-    let mut used: BTreeMap<String, f64> = BTreeMap::new();
-    for process in later.used_since(earlier, ours) {
-        *used.entry(process.name).or_default() += process.cpu_s;
+/// The processes that used most CPU in `seconds`.
+pub(super) fn named(used: &[Used], seconds: f64) -> Vec<Other> {
+    let mut by_name: BTreeMap<&str, f64> = BTreeMap::new();
+    for process in used {
+        *by_name.entry(&process.name).or_default() += process.cpu_s;
     }
     let share = |cpu_s: f64| (cpu_s / seconds.max(1e-9) * 1e3).round() / 1e3;
-    let all = used.into_iter().map(|(name, cpu_s)| Other { name, busy: share(cpu_s) });
-    most(all.collect())
+    let all = by_name.into_iter();
+    most(all.map(|(name, cpu_s)| Other { name: name.to_owned(), busy: share(cpu_s) }).collect())
 }
 
-/// The CPU seconds of all programs but `ours` between two scans. Threads of the kernel are none: they work for connections
-/// that are refused, too.
-pub(super) fn programs(earlier: &Processes, later: &Processes, ours: &BTreeSet<u32>) -> f64 {
-    let used = later.used_since(earlier, ours);
+/// The CPU seconds of programs. Threads of the kernel are none: they work for connections that are refused, too.
+pub(super) fn programs(used: &[Used]) -> f64 {
     used.iter().filter(|process| !process.is_kernel).map(|process| process.cpu_s).sum()
 }
 
@@ -72,7 +65,7 @@ pub(super) fn before(cpus: &Cpus) -> Option<String> {
     let seconds = began.elapsed().as_secs_f64();
     let busy = all.len() as f64 - (tree::idle(&all) - idle) / seconds;
     let later = Processes::scan();
-    let others = between(&first, &later, &later.family(std::process::id()), seconds);
+    let others = named(&later.used_since(&first, &later.family(std::process::id())), seconds);
     let named = show(&others).map_or_else(String::new, |others| format!(": {others}"));
     (busy >= BUSY_MIN).then(|| {
         format!(

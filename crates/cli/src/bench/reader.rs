@@ -114,10 +114,11 @@ impl Reader {
         let wall = (end.at - begin.at).as_secs_f64();
         let busy = |cpus: &[usize], idle: f64| (wall * cpus.len() as f64 - idle).max(0.0);
         let ours = begin.ours.union(&end.ours).copied().collect();
+        let others = end.all.used_since(&begin.all, &ours);
         Ok(Spent {
             wall,
-            others: others::between(&begin.all, &end.all, &ours, wall),
-            programs: others::programs(&begin.all, &end.all, &ours),
+            others: others::named(&others, wall),
+            programs: others::programs(&others),
             server_cpu,
             server_cpu_source,
             server_rss_kib: end.usage.rss_kib,

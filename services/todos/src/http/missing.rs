@@ -18,30 +18,35 @@ const MISSING_MAX: usize = 1024;
 
 /// Todos that clients have looked for, and that may have been acknowledged without being applied. The oldest is the first.
 #[derive(Debug, Default)]
-pub struct Missing(Mutex<VecDeque<(Uuid, Arc<str>, Instant)>>);
+pub struct Missing(Mutex<Looks>);
+
+type Looks = VecDeque<(Uuid, Arc<str>, Instant)>;
 
 impl Missing {
     /// When the user first looked for the todo, as far as it is remembered.
     pub(super) fn since(&self, todo: Uuid, user: &str) -> Option<Instant> {
-        let all = self.lock();
-        all.iter().find(|(id, by, _)| *id == todo && **by == *user).map(|(.., at)| *at)
+        find(&self.lock(), todo, user)
     }
 
     /// Remembers that the user has looked for it, unless [`since`](Missing::since) says so.
     pub(super) fn remember(&self, todo: Uuid, user: &Arc<str>, at: Instant) {
-        if self.since(todo, user).is_some() {
+        let mut all = self.lock();
+        if find(&all, todo, user).is_some() {
             return;
         }
-        let mut all = self.lock();
         if all.len() == MISSING_MAX {
             all.pop_front();
         }
         all.push_back((todo, Arc::clone(user), at));
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Uuid, Arc<str>, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Looks> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn find(all: &Looks, todo: Uuid, user: &str) -> Option<Instant> {
+    all.iter().find(|(id, by, _)| *id == todo && **by == *user).map(|(.., at)| *at)
 }
 
 #[cfg(test)]

@@ -59,12 +59,13 @@ pub(super) fn measure(
     let mut points = Vec::new();
     for ((step, done), index) in cell.steps.iter().zip(done).zip(0..) {
         let name = name_of(step, index);
-        let mut of_step = of_step(name, &done, &mut row.bottlenecks);
+        let mut step_row = of_step(name, &done, &mut row.bottlenecks);
+        let own = points_of(&done);
+        points.extend_from_slice(&own);
         if has_neighbour(cell, task.plan, index) {
-            of_step.points = points_of(&done);
+            step_row.points = own;
         }
-        row.steps.push(of_step);
-        points.extend(points_of(&done));
+        row.steps.push(step_row);
         outcomes.push(done.outcome);
     }
     points.sort_by(|a, b| a[0].total_cmp(&b[0]));
